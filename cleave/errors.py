@@ -1,0 +1,38 @@
+"""The one exception for everything that a user can cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class CleaveError(Exception):
+    """A user's mistake: what is wrong, where, and (in the notes) what to do.
+
+    ``location`` is a ``Position``, a text such as ``file:line:col``, or None when the place is not known.
+    """
+
+    def __init__(self, message: str, location: Position | str | None = None, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.location = location
+        self.notes = notes
+
+    def at(self, location: Position | str) -> CleaveError:
+        """The same error with a place, unless it already has one."""
+        return self if self.location else CleaveError(self.message, location, self.notes)
+
+    def __str__(self) -> str:
+        head = f"{self.location}: " if self.location else ""
+        return f"{head}error: {self.message}" + "".join(f"\nnote: {note}" for note in self.notes)
