@@ -1,0 +1,155 @@
+"""Named-dimension graphs: a tensor function as plain Python data, with no MLIR.
+
+The search and the scheduler work on these; ``cleave.passes.graph_io`` converts to and from ``func.func``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from cleave.dialects import ops
+from cleave.dialects.dims import Dim, Facts, Size
+from cleave.dialects.ops import TensorType
+from cleave.errors import CleaveError
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One op's result; equality is identity. ``op`` is a name of ``OPS``, ``input``, or the name of an op that is not ours."""
+
+    op: str
+    operands: tuple[Value, ...]
+    type: TensorType
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    location: str | None = None
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return self.type.dims
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.type.names
+
+    def size(self, name: str) -> Size:
+        return self.type.size(name)
+
+    def __repr__(self) -> str:
+        attrs = "".join(f" {key}={value}" for key, value in self.attrs.items())
+        return f"<{self.op}{attrs} {self.type}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A function of tensors. ``extents`` has the symbols whose sizes are static; algebra ignores it."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    facts: Facts = ops.NO_FACTS
+    extents: Mapping[str, int] = field(default_factory=dict)
+
+    def topological(self) -> list[Value]:
+        """All values that the outputs need, operands first; inputs first of all and all of them."""
+        order: dict[Value, None] = dict.fromkeys(self.inputs)
+        stack = [(value, False) for value in reversed(self.outputs)]
+        while stack:
+            value, ready = stack.pop()
+            if value in order:
+                continue
+            if ready:
+                order[value] = None
+                continue
+            stack.append((value, True))
+            stack.extend((operand, False) for operand in reversed(value.operands))
+        return list(order)
+
+    def users(self) -> dict[Value, list[Value]]:
+        """For each value, the values that have it as an operand (once for each time)."""
+        found: dict[Value, list[Value]] = {value: [] for value in self.topological()}
+        for value in found:
+            for operand in value.operands:
+                found[operand].append(value)
+        return found
+
+    def __str__(self) -> str:
+        names = {value: f"%{index}" for index, value in enumerate(self.topological())}
+        lines = [f"graph @{self.name}"]
+        for value, name in names.items():
+            operands = ", ".join(names[operand] for operand in value.operands)
+            attrs = "".join(f" {key}={attr}" for key, attr in value.attrs.items())
+            lines.append(f"  {name} = {value.op}({operands}){attrs} : {value.type}")
+        return "\n".join([*lines, f"  return {', '.join(names[value] for value in self.outputs)}"])
+
+
+class GraphBuilder:
+    """Builds a graph op by op, inferring each type from the table.
+
+    >>> b = GraphBuilder("matmul")
+    >>> x, w = b.input("m k", "f16"), b.input("k n", "f16")
+    >>> graph = b.build(b.contract(x, w, over=["k"], dtype="f16"))
+    """
+
+    def __init__(self, name: str, facts: Facts | Iterable[str] = (), extents: Mapping[str, int] | None = None) -> None:
+        self.name = name
+        self.facts = facts if isinstance(facts, Facts) else Facts.parse(tuple(facts))
+        self.extents = dict(extents or {})
+        self.inputs: list[Value] = []
+
+    def input(self, dims: str | Sequence[Dim], dtype: str, location: str | None = None) -> Value:
+        """A new argument; ``dims`` as in ``"kv m d=64"``: an integer size gives the dim's symbol that extent."""
+        parsed = self._parse_dims(dims) if isinstance(dims, str) else tuple(dims)
+        value = Value("input", (), TensorType(parsed, dtype), {"index": len(self.inputs)}, location)
+        self.inputs.append(value)
+        return value
+
+    def _parse_dims(self, text: str) -> tuple[Dim, ...]:
+        dims: list[Dim] = []
+        for word in text.split():
+            name, _, size = word.partition("=")
+            if size.isdigit():
+                self.extents[name] = int(size)
+                word = name
+            dims.append(Dim.parse(word))
+        return tuple(dims)
+
+    def op(self, name: str, *operands: Value, dtype: str | None = None, order: Sequence[str] | None = None,
+           location: str | None = None, **attrs: Any) -> Value:
+        """Append an op; ``dtype`` and ``order`` where the table leaves them free."""
+        attrs = {key.rstrip("_"): value for key, value in attrs.items()}
+        types = [operand.type for operand in operands]
+        result = ops.infer(name, types, attrs, self.facts)
+        dims = result.dims if order is None else tuple(Dim(n, result.size(n)) for n in order)
+        result = TensorType(dims, dtype or result.dtype)
+        ops.check_result(name, types, attrs, result, self.facts)
+        return Value(name, operands, result, attrs, location)
+
+    def constant(self, value: float | int | bool, dtype: str, dims: Sequence[Dim] = ()) -> Value:
+        return Value("constant", (), TensorType(tuple(dims), dtype), {"value": value})
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        if name.rstrip("_") in ops.OPS:
+            return partial(self.op, name.rstrip("_"))
+        raise AttributeError(name)
+
+    def build(self, *outputs: Value) -> Graph:
+        return Graph(self.name, tuple(self.inputs), outputs, self.facts, dict(self.extents))
+
+
+def retype(value: Value, operands: tuple[Value, ...], facts: Facts) -> Value:
+    """The same op on other operands, its result keeping the order of dims and, where it is free, the dtype."""
+    if operands == value.operands:
+        return value
+    inferred = ops.infer(value.op, [operand.type for operand in operands], value.attrs, facts)
+    if set(inferred.names) != set(value.names):
+        raise CleaveError(f"cleave.{value.op} has dimensions {list(inferred.names)} on its new operands")
+    dims = tuple(Dim(name, inferred.size(name)) for name in value.names)
+    dtype = value.dtype if ops.OPS[value.op].free_dtype else inferred.dtype
+    return Value(value.op, operands, TensorType(dims, dtype), value.attrs, value.location)
