@@ -36,3 +36,14 @@ class CleaveError(Exception):
     def __str__(self) -> str:
         head = f"{self.location}: " if self.location else ""
         return f"{head}error: {self.message}" + "".join(f"\nnote: {note}" for note in self.notes)
+
+
+class CleaveErrors(CleaveError):
+    """Several mistakes found at once, each with its own place."""
+
+    def __init__(self, errors: list[CleaveError]) -> None:
+        super().__init__(errors[0].message, errors[0].location, errors[0].notes)
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.errors))

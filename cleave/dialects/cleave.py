@@ -1,0 +1,335 @@
+"""The MLIR dialect ``cleave``: IRDL generated from the table of ops, OpViews with typed accessors, and the dims encoding.
+
+The namespace's module: MLIR's bindings import it when they meet an op of the dialect. What IRDL cannot check (dims,
+element types, encodings, optional attributes) the pass ``cleave-verify`` checks by the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from mlir import ir
+from mlir.dialects import _ods_common
+
+from cleave.dialects import ops
+from cleave.dialects.dims import Dim, Facts
+from cleave.dialects.ops import OPS, VARIADIC, OpSpec, TensorType
+from cleave.errors import CleaveError
+
+_cext = _ods_common._cext
+
+# --- attributes and types --------------------------------------------------------------------------------------------
+
+
+class DimsAttr(ir.Attribute):
+    """``#cleave.dims<["h", "m=64"]>``: a tensor's named dims."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        text = str(ir.Attribute(self))
+        array = ir.ArrayAttr(ir.Attribute.parse(text[len("#cleave.dims<") : -1], context=self.context))
+        return tuple(ir.StringAttr(entry).value for entry in array)
+
+
+def dims_attr(dims: Sequence[Dim]) -> ir.Attribute:
+    """The encoding for ``dims``."""
+    entries = ", ".join(f'"{dim}"' for dim in dims)
+    return ir.Attribute.parse(f"#cleave.dims<[{entries}]>")
+
+
+def tensor_type(type_: TensorType, extents: Mapping[str, int] | None = None) -> ir.Type:
+    """``type_`` as a ranked tensor; sizes that are constants, or become so under ``extents``, are static."""
+    shape = [_static(dim, extents or {}) for dim in type_.dims]
+    dynamic = ir.ShapedType.get_dynamic_size()
+    encoding = dims_attr(type_.dims)
+    return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element_type(type_.dtype), encoding)
+
+
+def _static(dim: Dim, extents: Mapping[str, int]) -> int | None:
+    if dim.size.value is not None:
+        return dim.size.value
+    if dim.size.symbols <= extents.keys():
+        return dim.size.evaluate(extents)
+    return None
+
+
+def element_type(dtype: str) -> ir.Type:
+    return ir.Type.parse(dtype)
+
+
+def dtype_of(type_: ir.Type) -> str:
+    """The dtype's name; CleaveError if the dialect has no such element type."""
+    name = str(type_)
+    if name not in ops.DTYPES:
+        raise CleaveError(f"element type {name} is not supported", notes=(f"supported: {', '.join(ops.DTYPES)}",))
+    return name
+
+
+_decoded: dict[str, tuple[TensorType, tuple[int | None, ...]]] = {}
+
+
+def decode(type_: ir.Type) -> tuple[TensorType, tuple[int | None, ...]]:
+    """A tensor type's dims, dtype and static extents (None: dynamic). CleaveError if it is no encoded ranked tensor."""
+    text = str(type_)
+    if text not in _decoded:
+        _decoded[text] = _decode(type_, text)
+    return _decoded[text]
+
+
+def _decode(type_: ir.Type, text: str) -> tuple[TensorType, tuple[int | None, ...]]:
+    if not isinstance(type_, ir.RankedTensorType):
+        raise CleaveError(f"needs a ranked tensor, not {text}")
+    ranked = ir.RankedTensorType(type_)
+    encoding = ranked.encoding
+    if encoding is None or not str(encoding).startswith("#cleave.dims<"):
+        raise CleaveError(
+            f"the tensor type {text} names no dimensions", notes=('write tensor<…, #cleave.dims<["m", "k"]>>',)
+        )
+    entries = DimsAttr(encoding).entries
+    if len(entries) != ranked.rank:
+        raise CleaveError(f"{text} has rank {ranked.rank} but names {len(entries)} dimensions")
+    dims = tuple(Dim.parse(entry) for entry in entries)
+    names = [dim.name for dim in dims]
+    if len(set(names)) != len(names):
+        raise CleaveError(f"{text} names a dimension twice")
+    extents = tuple(None if ranked.is_dynamic_dim(i) else ranked.get_dim_size(i) for i in range(ranked.rank))
+    return TensorType(dims, dtype_of(ranked.element_type)), extents
+
+
+def tensor_type_of(value: ir.Value) -> TensorType:
+    """The dims and dtype of an SSA value of encoded tensor type."""
+    return decode(value.type)[0]
+
+
+# --- attributes of ops in plain Python form ----------------------------------------------------------------------------
+
+
+def attribute(kind: str, value: Any, dtype: str | None = None) -> ir.Attribute:
+    """A plain value as the MLIR attribute of the kind that the table names."""
+    if kind == "string":
+        return ir.StringAttr.get(str(value))
+    if kind == "strings":
+        return ir.ArrayAttr.get([ir.StringAttr.get(str(text)) for text in value])
+    if kind == "integer":
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(value))
+    return number_attribute(value, dtype or "f64")
+
+
+def number_attribute(value: float | int | bool, dtype: str) -> ir.Attribute:
+    if ops.is_float(dtype):
+        return ir.FloatAttr.get(element_type(dtype), float(value))
+    if dtype == "i1":
+        return ir.BoolAttr.get(bool(value))
+    return ir.IntegerAttr.get(element_type(dtype), int(value))
+
+
+def plain(kind: str, attr: ir.Attribute) -> Any:
+    """The attribute as a plain value; CleaveError if it is not of the kind."""
+    try:
+        if kind == "string":
+            return ir.StringAttr(attr).value
+        if kind == "strings":
+            return tuple(ir.StringAttr(entry).value for entry in ir.ArrayAttr(attr))
+        if kind == "integer":
+            return ir.IntegerAttr(attr).value
+        return _plain_number(attr)
+    except ValueError as error:
+        wanted = {"string": "a string", "strings": "an array of strings", "integer": "an integer"}.get(kind, "a number")
+        raise CleaveError(f"must be {wanted}, not {attr}") from error
+
+
+def _plain_number(attr: ir.Attribute) -> float | int | bool:
+    if isinstance(attr, ir.FloatAttr):
+        return ir.FloatAttr(attr).value
+    if isinstance(attr, ir.BoolAttr):
+        return ir.BoolAttr(attr).value
+    return ir.IntegerAttr(attr).value
+
+
+def plain_attrs(op: ir.Operation, spec: OpSpec) -> dict[str, Any]:
+    """The op's attributes that the table knows, in plain form."""
+    attrs = op.attributes
+    return {name: plain(kind, attrs[name]) for name, kind in spec.all_attrs.items() if name in attrs}
+
+
+def facts_of(op: ir.Operation) -> Facts:
+    """The ``cleave.facts`` of a function; none if it has none."""
+    if "cleave.facts" not in op.attributes:
+        return ops.NO_FACTS
+    try:
+        return Facts.parse(plain("strings", op.attributes["cleave.facts"]))
+    except CleaveError as error:
+        raise CleaveError(f"cleave.facts: {error.message}", notes=error.notes) from error
+
+
+# --- ops -------------------------------------------------------------------------------------------------------------
+
+
+class CleaveOp(ir.OpView):
+    """An op of the dialect; ``spec`` is its row in the table."""
+
+    _ODS_REGIONS = (0, True)
+    spec: ClassVar[OpSpec]
+
+    @property
+    def type(self) -> TensorType:
+        """The result's dims and dtype."""
+        return tensor_type_of(self.operation.results[0])
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return plain_attrs(self.operation, self.spec)
+
+
+def build(
+    name: str,
+    operands: Sequence[ir.Value],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    result: TensorType | ir.Type | None = None,
+    dtype: str | None = None,
+    extents: Mapping[str, int] | None = None,
+    facts: Facts = ops.NO_FACTS,
+    loc: ir.Location | None = None,
+    ip: ir.InsertionPoint | None = None,
+) -> ir.Value:
+    """Create ``cleave.<name>`` and return its result; the result type is inferred unless given.
+
+    ``dtype`` overrides the element type where the table leaves it free; ``extents`` makes symbols static.
+    """
+    spec, attrs = OPS[name], attrs or {}
+    if result is None:
+        inferred = ops.infer(name, [tensor_type_of(operand) for operand in operands], attrs, facts)
+        result = TensorType(inferred.dims, dtype or inferred.dtype)
+        extents = extents if extents is not None else _extents_of(operands)
+    ir_type = tensor_type(result, extents) if isinstance(result, TensorType) else result
+    attributes = _attributes(spec, attrs, ir_type)
+    op = ir.Operation.create(f"cleave.{name}", [ir_type], list(operands), attributes, loc=loc, ip=ip)
+    return op.results[0]
+
+
+def _attributes(spec: OpSpec, attrs: Mapping[str, Any], type_: ir.Type) -> dict[str, ir.Attribute]:
+    def dtype(kind: str) -> str | None:
+        return str(ir.RankedTensorType(type_).element_type) if kind == "number" else None
+
+    return {key: attribute(spec.all_attrs[key], value, dtype(spec.all_attrs[key])) for key, value in attrs.items()}
+
+
+def _extents_of(operands: Sequence[ir.Value]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for operand in operands:
+        type_, extents = decode(operand.type)
+        for dim, extent in zip(type_.dims, extents, strict=True):
+            if extent is not None and str(dim.size) == dim.name:
+                found[dim.name] = extent
+    return found
+
+
+def _operand_property(index: int) -> property:
+    return property(lambda self: self.operation.operands[index])
+
+
+def _attribute_property(name: str) -> property:
+    return property(lambda self: self.attrs.get(name))
+
+
+def _segment_property(segment: int) -> property:
+    def get(self: CleaveOp) -> list[ir.Value]:
+        sizes = list(ir.DenseI32ArrayAttr(self.operation.attributes["operandSegmentSizes"]))
+        start = sum(sizes[:segment])
+        return list(self.operation.operands)[start : start + sizes[segment]]
+
+    return property(get)
+
+
+def _constructor(name: str) -> Callable[..., None]:
+    def __init__(self: CleaveOp, *operands: ir.Value, loc: Any = None, ip: Any = None, **attrs: Any) -> None:
+        options = {key: attrs.pop(key) for key in ("result", "dtype", "extents", "facts") if key in attrs}
+        plain_names = {key.rstrip("_"): value for key, value in attrs.items()}
+        value = build(name, operands, plain_names, loc=loc, ip=ip, **options)
+        ir.OpView.__init__(self, value.owner)
+
+    return __init__
+
+
+def _op_class(spec: OpSpec) -> type[CleaveOp]:
+    """The OpView of one row: ``ContractOp(a, b, over=["k"]).over``; ``from`` is spelt ``from_``."""
+    members: dict[str, Any] = {"OPERATION_NAME": f"cleave.{spec.name}", "spec": spec, "__doc__": spec.doc}
+    for index, operand in enumerate(spec.operand_names):
+        members[operand] = _operand_property(index)
+    for attr in spec.all_attrs:
+        members["from_" if attr == "from" else attr] = _attribute_property(attr)
+    if spec.arity == VARIADIC:
+        first = len(spec.operand_names)
+        members |= {"offsets": _segment_property(first), "bounds": _segment_property(first + 1)}
+    elif spec.infer is not None or spec.name == "constant":
+        members["__init__"] = _constructor(spec.name)
+    class_name = "".join(part.capitalize() for part in spec.name.split("_")) + "Op"
+    return type(class_name, (CleaveOp,), members)
+
+
+@_cext.register_dialect
+class _Dialect(ir.Dialect):
+    DIALECT_NAMESPACE = "cleave"
+
+
+OP_CLASSES: dict[str, type[CleaveOp]] = {
+    spec.name: _cext.register_operation(_Dialect)(_op_class(spec)) for spec in OPS.values()
+}
+globals().update({cls.__name__: cls for cls in OP_CLASSES.values()})
+
+# --- IRDL ------------------------------------------------------------------------------------------------------------
+
+_ATTRIBUTE_BASES = {"string": "string", "strings": "array", "integer": "integer"}
+_INDEX_OPERANDS = {"splat": ("value",)}
+_INDEX_RESULTS = ("program_id", "extent")
+
+
+def irdl_text() -> str:
+    """The dialect's definition in IRDL, one operation for each row of the table."""
+    body = "\n".join(_irdl_operation(spec) for spec in OPS.values())
+    dims = 'irdl.attribute @dims { %0 = irdl.base "#builtin.array" irdl.parameters(names: %0) }'
+    return f"irdl.dialect @cleave {{\n{dims}\n{body}\n}}"
+
+
+def _irdl_operation(spec: OpSpec) -> str:
+    lines: list[str] = []
+    operands = [_irdl_operand(spec, name, lines) for name in spec.operand_names]
+    if spec.arity == VARIADIC:
+        lines.append('%index = irdl.base "!builtin.index"')
+        operands += ["offsets: variadic %index", "bounds: variadic %index"]
+    if operands:
+        lines.append(f"irdl.operands({', '.join(operands)})")
+    if spec.name != "store":
+        lines.append(f'%result = irdl.base "!builtin.{"index" if spec.name in _INDEX_RESULTS else "tensor"}"')
+        lines.append("irdl.results(result: %result)")
+    lines += _irdl_attributes(spec)
+    return f"irdl.operation @{spec.name} {{ {' '.join(lines)} }}"
+
+
+def _irdl_operand(spec: OpSpec, name: str, lines: list[str]) -> str:
+    base = "index" if name in _INDEX_OPERANDS.get(spec.name, ()) else "tensor"
+    lines.append(f'%{name} = irdl.base "!builtin.{base}"')
+    return f"{name}: %{name}"
+
+
+def _irdl_attributes(spec: OpSpec) -> list[str]:
+    lines: list[str] = []
+    pairs: list[str] = []
+    for name, kind in spec.attrs.items():
+        base = _ATTRIBUTE_BASES.get(kind)
+        lines.append(f"%a_{name} = " + (f'irdl.base "#builtin.{base}"' if base else "irdl.any"))
+        pairs.append(f'"{name}" = %a_{name}')
+    return [*lines, f"irdl.attributes {{ {', '.join(pairs)} }}"] if pairs else []
+
+
+def register(context: ir.Context) -> None:
+    """Load the dialect into ``context``; a second call does nothing (MLIR would abort the process)."""
+    if context.is_registered_operation("cleave.contract"):
+        return
+    from mlir.dialects import irdl
+
+    with context, ir.Location.unknown():
+        irdl.load_dialects(ir.Module.parse(irdl_text()))
+        _cext.register_type_caster(ir.Attribute.parse("#cleave.dims<[]>").typeid, replace=True)(DimsAttr)

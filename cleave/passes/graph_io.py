@@ -1,0 +1,87 @@
+"""``func.func`` of cleave ops to ``Graph`` and back: the border between MLIR and the search and scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import sym
+from cleave.dialects.graph import Graph, Value
+from cleave.dialects.ops import OPS, TensorType
+from cleave.errors import CleaveError
+
+
+def to_graph(func: ir.Operation) -> Graph:
+    """The function as a graph.
+
+    CleaveError, located, where an argument or result names no dims, or an op is none of a tensor graph.
+    """
+    block = func.regions[0].blocks[0]
+    values: dict[ir.Value, Value] = {}
+    extents: dict[str, int] = {}
+    for index, argument in enumerate(block.arguments):
+        type_ = _decode(argument, func, extents)
+        values[argument] = Value("input", (), type_, {"index": index}, str(argument.location))
+    for op in block.operations:
+        if op.operation.name == "func.return":
+            outputs = tuple(values[operand] for operand in op.operation.operands)
+            name = ir.StringAttr(func.attributes["sym_name"]).value
+            inputs = tuple(values[argument] for argument in block.arguments)
+            return Graph(name, inputs, outputs, cleave.facts_of(func), extents)
+        _add(op.operation, values, extents)
+    raise CleaveError("the function does not return", func.location)
+
+
+def _add(op: ir.Operation, values: dict[ir.Value, Value], extents: dict[str, int]) -> None:
+    kind = op.name.removeprefix("cleave.")
+    if not op.name.startswith("cleave.") or OPS[kind].stage == "kernel":
+        raise CleaveError(f"'{op.name}' is no op of a tensor graph", op.location)
+    operands = tuple(values[operand] for operand in op.operands)
+    attrs = cleave.plain_attrs(op, OPS[kind])
+    values[op.results[0]] = Value(kind, operands, _decode(op.results[0], op, extents), attrs, str(op.location))
+
+
+def _decode(value: ir.Value, op: ir.Operation, extents: dict[str, int]) -> TensorType:
+    try:
+        type_, static = cleave.decode(value.type)
+    except CleaveError as error:
+        raise error.at(op.location) from None
+    for dim, extent in zip(type_.dims, static, strict=True):
+        if extent is not None and dim.size is sym(dim.name):
+            extents[dim.name] = extent
+    return type_
+
+
+def from_graph(graph: Graph, module: ir.Module, attributes: Mapping[str, ir.Attribute] | None = None) -> ir.Operation:
+    """Append the graph to ``module`` as a function; returns its ``func.func``."""
+    types = [cleave.tensor_type(value.type, graph.extents) for value in graph.inputs]
+    results = [cleave.tensor_type(value.type, graph.extents) for value in graph.outputs]
+    with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
+        func = _create_func(graph.name, ir.FunctionType.get(types, results), dict(attributes or {}))
+        if graph.facts.texts:
+            func.attributes["cleave.facts"] = cleave.attribute("strings", graph.facts.texts)
+        block = ir.Block.create_at_start(func.regions[0], types)
+        _fill(graph, block)
+    return func
+
+
+def _create_func(name: str, type_: ir.FunctionType, attributes: dict[str, ir.Attribute]) -> ir.Operation:
+    attributes |= {"sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(type_)}
+    return ir.Operation.create("func.func", attributes=attributes, regions=1)
+
+
+def _fill(graph: Graph, block: ir.Block) -> None:
+    values = dict(zip(graph.inputs, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
+        for value in graph.topological():
+            if value not in values:
+                values[value] = _build(value, values, graph.extents)
+        ir.Operation.create("func.return", operands=[values[value] for value in graph.outputs])
+
+
+def _build(value: Value, values: Mapping[Value, ir.Value], extents: Mapping[str, int]) -> ir.Value:
+    location = ir.Location.parse(value.location) if value.location else ir.Location.current
+    operands = [values[operand] for operand in value.operands]
+    return cleave.build(value.op, operands, value.attrs, result=value.type, extents=extents, loc=location)
+

@@ -1,0 +1,174 @@
+"""``cleave-verify``: everything about our ops that IRDL cannot check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import Facts, parse, sym
+from cleave.dialects.ops import OPS, OpSpec, check_result
+from cleave.errors import CleaveError, CleaveErrors
+
+FUNCTION_ATTRS = frozenset(
+    "cleave.facts cleave.kernel cleave.num_warps cleave.num_stages cleave.alternative_of cleave.cost cleave.certificate "
+    "cleave.empty_rows".split()
+)
+ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
+CALL_ATTRS = frozenset(("cleave.grid",))
+_SEGMENTS = "operandSegmentSizes"
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Check names, sizes, element types and attributes of all cleave ops."""
+
+    def apply(self, ctx: ir.Context, module: ir.Module) -> None:
+        problems = verify(module)
+        if problems:
+            raise CleaveErrors(problems)
+
+
+def verify(module: ir.Module) -> list[CleaveError]:
+    """All disagreements in ``module``, each with the location of its op; none: the module is well formed."""
+    problems: list[CleaveError] = []
+    for func in module.body.operations:
+        if func.operation.name == "func.func":
+            problems += [error.at(func.operation.location) for error in _function_problems(func.operation)]
+            problems += _body_problems(func.operation)
+    return problems
+
+
+def _body_problems(func: ir.Operation) -> list[CleaveError]:
+    try:
+        facts = cleave.facts_of(func)
+    except CleaveError as error:
+        return [error.at(func.location)]
+    problems: list[CleaveError] = []
+    shapes: dict[str, tuple[int, ir.Operation]] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        try:
+            _check_op(op, facts)
+            _check_extents(op, shapes)
+        except CleaveError as error:
+            text = f"'{op.name}' {error.message}" if op.name.startswith("cleave.") else error.message
+            problems.append(CleaveError(text, error.location or op.location, error.notes))
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return problems
+
+
+def _function_problems(func: ir.Operation) -> Iterator[CleaveError]:
+    yield from _unknown_attrs(func, FUNCTION_ATTRS)
+    if "cleave.empty_rows" in func.attributes and str(func.attributes["cleave.empty_rows"]) != '"zero"':
+        yield CleaveError("cleave.empty_rows must be \"zero\"")
+    if "arg_attrs" in func.attributes:
+        for entry in ir.ArrayAttr(func.attributes["arg_attrs"]):
+            for named in ir.DictAttr(entry):
+                if named.name.startswith("cleave.") and named.name not in ARGUMENT_ATTRS:
+                    yield CleaveError(f"unknown argument attribute '{named.name}'", notes=(_known(ARGUMENT_ATTRS),))
+
+
+def _unknown_attrs(op: ir.Operation, known: frozenset[str]) -> Iterator[CleaveError]:
+    for named in op.attributes:
+        if named.name.startswith("cleave.") and named.name not in known:
+            yield CleaveError(f"unknown attribute '{named.name}'", notes=(_known(known),))
+
+
+def _known(names: frozenset[str] | dict[str, str] | set[str]) -> str:
+    return f"known here: {', '.join(sorted(names)) or 'none'}"
+
+
+def _check_op(op: ir.Operation, facts: Facts) -> None:
+    if op.name == "func.call":
+        for error in _unknown_attrs(op, CALL_ATTRS):
+            raise error
+    if not op.name.startswith("cleave."):
+        return
+    spec = OPS[op.name.removeprefix("cleave.")]
+    _check_attributes(op, spec)
+    if spec.stage == "kernel":
+        _check_kernel_op(op, spec)
+        return
+    types = [cleave.tensor_type_of(operand) for operand in op.operands]
+    check_result(spec.name, types, cleave.plain_attrs(op, spec), cleave.tensor_type_of(op.results[0]), facts)
+    if spec.name == "constant":
+        _check_number(op, "value", str(ir.RankedTensorType(op.results[0].type).element_type))
+
+
+def _check_attributes(op: ir.Operation, spec: OpSpec) -> None:
+    known = {*spec.all_attrs, *((_SEGMENTS,) if spec.arity < 0 else ())}
+    for named in op.attributes:
+        if named.name not in known:
+            raise CleaveError(f"has an unknown attribute '{named.name}'", notes=(_known(known),))
+    for name, kind in spec.all_attrs.items():
+        if name in op.attributes:
+            try:
+                cleave.plain(kind, op.attributes[name])
+            except CleaveError as error:
+                raise CleaveError(f"attribute '{name}' {error.message}") from None
+
+
+def _check_number(op: ir.Operation, name: str, wanted: str) -> None:
+    attr = op.attributes[name]
+    written = "i1" if isinstance(attr, ir.BoolAttr) else str(attr.type)
+    if written != wanted:
+        raise CleaveError(f"attribute '{name}' is {written}, the element type is {wanted}")
+
+
+def _check_kernel_op(op: ir.Operation, spec: OpSpec) -> None:
+    if spec.name == "extent":
+        parse(cleave.plain("string", op.attributes["size"]))
+    if spec.name == "splat":
+        result = cleave.tensor_type_of(op.results[0])
+        if result.dims or result.dtype != "i64":
+            raise CleaveError(f"the result must be a rank-0 tensor of i64, not {result}")
+    if spec.name == "alloc":
+        cleave.tensor_type_of(op.results[0])
+    if spec.name in ("load", "store"):
+        _check_access(op, spec)
+
+
+def _check_access(op: ir.Operation, spec: OpSpec) -> None:
+    store = spec.name == "store"
+    tile_value = op.operands[0] if store else op.results[0]
+    memory = cleave.tensor_type_of(op.operands[1 if store else 0])
+    tile, extents = cleave.decode(tile_value.type)
+    view = op.opview
+    if len(view.offsets) != len(memory.dims) or len(view.bounds) != len(memory.dims):
+        raise CleaveError(f"needs {len(memory.dims)} offsets and as many bounds, one for each dimension of the tensor, "
+                          f"not {len(view.offsets)} and {len(view.bounds)}")
+    if None in extents:
+        raise CleaveError(f"the tile {tile} must have static extents")
+    unknown = set(tile.names) - set(memory.names)
+    if unknown:
+        raise CleaveError(f"the tile has dimensions {sorted(unknown)} that the tensor {memory} has not")
+    if tile.dtype != memory.dtype:
+        raise CleaveError(f"the tile is {tile.dtype}, the tensor {memory.dtype}", notes=("insert cleave.cast",))
+    if not store:
+        _check_number(op, "fill", tile.dtype)
+    for name in cleave.plain_attrs(op, spec).get("in_bounds", ()):
+        if name not in memory.names:
+            raise CleaveError(f"'in_bounds' names '{name}', which the tensor {memory} has not")
+
+
+def _check_extents(op: ir.Operation, shapes: dict[str, tuple[int, ir.Operation]]) -> None:
+    """Every symbol has one extent in a function; a size with a known value agrees with the extent on the type."""
+    values = [*op.results, *(argument for region in op.regions for block in region for argument in block.arguments)]
+    for value in values:
+        if not isinstance(value.type, ir.RankedTensorType) or "#cleave.dims" not in str(value.type):
+            continue
+        type_, extents = cleave.decode(value.type)
+        for dim, extent in zip(type_.dims, extents, strict=True):
+            if extent is None:
+                continue
+            if dim.size.value is not None and dim.size.value != extent:
+                raise CleaveError(f"dimension '{dim}' has extent {extent}")
+            if dim.size is sym(dim.name):
+                known, _ = shapes.setdefault(dim.name, (extent, op))
+                if known != extent:
+                    raise CleaveError(f"dimension '{dim.name}' has extent {extent} here and {known} before",
+                                      notes=("names identify: give one of the two another name",))

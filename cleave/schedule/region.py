@@ -1,0 +1,85 @@
+"""What one kernel computes: the outputs, the tensors in memory it reads, and everything in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from cleave.dialects.graph import Value
+from cleave.dialects.ops import OPS, REDUCTIONS
+from cleave.errors import CleaveError
+from cleave.schedule.rename import VIEWS, Renamer, is_memory_view, topological
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """``results[i]`` is ``outputs[i]`` with its reduced dims renamed apart from the output dims; ``memory`` is read."""
+
+    outputs: tuple[Value, ...]
+    results: tuple[Value, ...]
+    memory: frozenset[Value]
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """The values computed, operands first."""
+        return tuple(topological(self.results, self.memory))
+
+    @cached_property
+    def reductions(self) -> tuple[Value, ...]:
+        return tuple(value for value in self.values if value.op in REDUCTIONS)
+
+    @cached_property
+    def parallel(self) -> tuple[str, ...]:
+        """The dims of the outputs."""
+        return tuple(dict.fromkeys(name for value in self.outputs for name in value.names))
+
+    @cached_property
+    def upstream(self) -> dict[Value, frozenset[Value]]:
+        """For each value, everything it depends on, memory included, without itself."""
+        found: dict[Value, frozenset[Value]] = {value: frozenset() for value in self.memory}
+        for value in self.values:
+            found[value] = frozenset(value.operands).union(*(found[operand] for operand in value.operands))
+        return found
+
+    def depends(self, value: Value, on: Iterable[Value]) -> bool:
+        upstream = self.upstream[value]
+        return any(other is value or other in upstream for other in on)
+
+
+def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
+    """The region that computes ``outputs`` from inputs and the other values of ``boundary``.
+
+    CleaveError, located, at an op that no kernel can hold.
+    """
+    stop = boundary - frozenset(outputs)
+    taken = {name for value in _reachable(outputs, stop) for name in (*value.names, *value.attrs.get("over", ()))}
+    renamer = Renamer(stop, taken)
+    parallel = frozenset(name for value in outputs for name in value.names)
+    results = tuple(renamer.rename_apart(value, parallel) for value in outputs)
+    memory: set[Value] = set()
+    for value in _reachable(results, stop):
+        if _in_memory(value, stop):
+            memory.add(value)
+        elif OPS[value.op].stage == "graph":
+            raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
+    return Region(outputs, results, frozenset(memory))
+
+
+def _in_memory(value: Value, stop: frozenset[Value]) -> bool:
+    while value.op in VIEWS and value not in stop:
+        value = value.operands[0]
+    return value in stop or value.op == "input"
+
+
+def _reachable(outputs: tuple[Value, ...], stop: frozenset[Value]) -> list[Value]:
+    found: dict[Value, None] = {}
+    stack = list(outputs)
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found[value] = None
+            if value not in stop and not is_memory_view(value):
+                stack.extend(value.operands)
+    return list(found)
+

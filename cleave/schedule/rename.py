@@ -1,0 +1,116 @@
+"""Substituting dimension names in a graph, so that every reduction's dims differ from the dims of the result it feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cleave.dialects.dims import Dim
+from cleave.dialects.graph import Value
+from cleave.dialects.ops import REDUCTIONS, TensorType
+
+VIEWS = frozenset(("rename", "split", "merge"))
+
+
+def is_memory_view(value: Value) -> bool:
+    """Whether the value is an input, or views of one: the same memory under other dims."""
+    while value.op in VIEWS:
+        value = value.operands[0]
+    return value.op == "input"
+
+
+class Renamer:
+    """Rebuilds values with other dim names; ``memory`` values are viewed through ``rename`` and not rebuilt."""
+
+    def __init__(self, memory: Iterable[Value], taken: Iterable[str]) -> None:
+        self.memory = frozenset(memory)
+        self.taken = set(taken)
+        self._memo: dict[tuple[Value, tuple[tuple[str, str], ...]], Value] = {}
+        self._bound: dict[str, str] = {}
+
+    def fresh(self, name: str) -> str:
+        """A dim name not in use yet."""
+        count = 1
+        while f"{name}_{count}" in self.taken:
+            count += 1
+        self.taken.add(f"{name}_{count}")
+        return f"{name}_{count}"
+
+    def substitute(self, value: Value, names: Mapping[str, str]) -> Value:
+        """``value`` with each free dim ``old`` called ``names[old]``."""
+        names = {old: new for old, new in names.items() if old in value.names and old != new}
+        if not names:
+            return value
+        key = (value, tuple(sorted(names.items())))
+        if key not in self._memo:
+            self._memo[key] = self._substitute(value, names)
+        return self._memo[key]
+
+    def _substitute(self, value: Value, names: Mapping[str, str]) -> Value:
+        if value in self.memory or is_memory_view(value):
+            return renamed_view(value, names)
+        type_ = TensorType(tuple(Dim(names.get(d.name, d.name), d.size) for d in value.dims), value.dtype)
+        if value.op == "index":
+            return Value("index", (), type_, {"dim": str(type_.dims[0])}, value.location)
+        operands, attrs = value.operands, value.attrs
+        captured = {name: self.fresh(name) for name in attrs.get("over", ()) if name in names.values()}
+        if captured:
+            operands = tuple(self.substitute(operand, captured) for operand in operands)
+            attrs = {**attrs, "over": tuple(captured.get(name, name) for name in attrs["over"])}
+        operands = tuple(self.substitute(operand, names) for operand in operands)
+        return Value(value.op, operands, type_, attrs, value.location)
+
+    def rename_apart(self, value: Value, outer: frozenset[str]) -> Value:
+        """``value`` with every reduced dim that is called like a dim of ``outer`` renamed."""
+        return self._apart(value, outer, {})
+
+    def _apart(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
+        if value in self.memory or not value.operands or is_memory_view(value):
+            return value
+        if value not in memo:
+            memo[value] = self._apart_op(value, outer, memo)
+        return memo[value]
+
+    def _apart_op(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
+        operands, attrs = tuple(self._apart(operand, outer, memo) for operand in value.operands), value.attrs
+        if value.op == "rename":
+            new = Dim.parse(attrs["to"]).name
+            return self.substitute(operands[0], {attrs["from"]: new})
+        clash = [name for name in attrs["over"] if name in outer] if value.op in REDUCTIONS else []
+        if clash:
+            names = {name: self._bound_name(name) for name in clash}
+            operands = tuple(self.substitute(operand, names) for operand in operands)
+            attrs = {**attrs, "over": tuple(names.get(name, name) for name in attrs["over"])}
+        if operands == value.operands:
+            return value
+        return Value(value.op, operands, value.type, attrs, value.location)
+
+    def _bound_name(self, name: str) -> str:
+        """One new name for all reductions over ``name``, so that they can still share a loop."""
+        if name not in self._bound:
+            self._bound[name] = self.fresh(name)
+        return self._bound[name]
+
+
+def renamed_view(value: Value, names: Mapping[str, str]) -> Value:
+    """``rename`` ops on a tensor in memory."""
+    for old, new in names.items():
+        size = value.size(old)
+        dims = tuple(Dim(new, size) if d.name == old else d for d in value.dims)
+        value = Value("rename", (value,), TensorType(dims, value.dtype), {"from": old, "to": str(Dim(new, size))})
+    return value
+
+
+def topological(outputs: Sequence[Value], stop: frozenset[Value]) -> list[Value]:
+    """The values that ``outputs`` need, operands first, not looking behind ``stop`` (which are left out)."""
+    order: dict[Value, None] = {}
+    stack = [(value, False) for value in reversed(outputs)]
+    while stack:
+        value, ready = stack.pop()
+        if value in order or value in stop:
+            continue
+        if ready:
+            order[value] = None
+        else:
+            stack.append((value, True))
+            stack.extend((operand, False) for operand in reversed(value.operands))
+    return list(order)

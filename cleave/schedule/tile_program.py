@@ -1,0 +1,184 @@
+"""Tile programs: kernels over static tiles, and the host steps that launch them. Plain data, one to one with the IR.
+
+A ``Ref`` is an SSA value: a tile or a tensor in memory (``type`` is its ``TensorType``) or an index (``type`` is None).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cleave.dialects import ops
+from cleave.dialects.dims import Dim, Size, const
+from cleave.dialects.graph import Graph, Value
+from cleave.dialects.ops import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Ref:
+    """An SSA value of a kernel; equality is identity."""
+
+    type: TensorType | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.type.names if self.type else ()
+
+    @property
+    def tile(self) -> TensorType:
+        """The type of a tile; an error in our own code for an index."""
+        assert self.type is not None
+        return self.type
+
+
+@dataclass(frozen=True, eq=False)
+class Instruction:
+    """One op of a kernel: a row of the op table by its name, ``arith.*`` on indices, or ``scf.for`` with a body."""
+
+    op: str
+    operands: tuple[Ref, ...]
+    results: tuple[Ref, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    body: Block | None = None
+    location: str | None = None
+
+    @property
+    def result(self) -> Ref:
+        return self.results[0]
+
+
+@dataclass(eq=False)
+class Block:
+    """Instructions in order; a loop's block has its index and accumulators as arguments and yields the new ones."""
+
+    arguments: tuple[Ref, ...] = ()
+    instructions: list[Instruction] = field(default_factory=list)
+    yields: tuple[Ref, ...] = ()
+
+    def walk(self) -> Iterator[Instruction]:
+        """All instructions, those of loops after the loop itself."""
+        for instruction in self.instructions:
+            yield instruction
+            if instruction.body:
+                yield from instruction.body.walk()
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A grid of thread blocks that run ``body``; ``outputs`` are those of ``arguments`` that it writes."""
+
+    name: str
+    arguments: tuple[Ref, ...]
+    outputs: tuple[Ref, ...]
+    grid: tuple[Size, ...]
+    body: Block
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """Run ``kernel`` on the tensors that hold these graph values, in the order of its arguments."""
+
+    kernel: Kernel
+    operands: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TileProgram:
+    """``graph`` scheduled: memory for each value in ``allocated``, then the launches in order."""
+
+    graph: Graph
+    allocated: tuple[Value, ...]
+    launches: tuple[Launch, ...]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(dict.fromkeys(launch.kernel for launch in self.launches))
+
+
+def tile_type(dims: Sequence[tuple[str, int]], dtype: str) -> TensorType:
+    """The type of a tile with these static extents."""
+    return TensorType(tuple(Dim(name, const(extent)) for name, extent in dims), dtype)
+
+
+class TileBuilder:
+    """Appends instructions to a block; constants and extents are made once, index arithmetic folds constants."""
+
+    def __init__(self, block: Block, outer: TileBuilder | None = None) -> None:
+        self.block = block
+        self.outer = outer
+        self._indices: dict[Any, Ref] = {}
+        self._constants: dict[Ref, int] = outer._constants if outer else {}
+
+    def add(self, op: str, operands: Sequence[Ref], type_: TensorType | None, location: str | None = None,
+            **attrs: Any) -> Ref:
+        """Append an op with one result of this type."""
+        result = Ref(type_)
+        attrs = {key.rstrip("_"): value for key, value in attrs.items()}
+        self.block.instructions.append(Instruction(op, tuple(operands), (result,), attrs, None, location))
+        return result
+
+    def compute(self, op: str, *operands: Ref, dtype: str | None = None, order: Sequence[str] | None = None,
+                location: str | None = None, **attrs: Any) -> Ref:
+        """Append a compute op of the table, its type inferred."""
+        attrs = {key.rstrip("_"): value for key, value in attrs.items()}
+        inferred = ops.infer(op, [operand.tile for operand in operands], attrs)
+        dims = inferred.dims if order is None else tuple(Dim(name, inferred.size(name)) for name in order)
+        return self.add(op, operands, TensorType(dims, dtype or inferred.dtype), location, **attrs)
+
+    def cast(self, tile: Ref, dtype: str) -> Ref:
+        return tile if tile.tile.dtype == dtype else self.compute("cast", tile, dtype=dtype)
+
+    def fill(self, value: float | int, type_: TensorType) -> Ref:
+        """A tile of one value."""
+        return self.add("constant", (), type_, value=value)
+
+    def index(self, value: int) -> Ref:
+        """An index constant, made in the outermost block."""
+        return self._once(("constant", value), "arith.constant", value)
+
+    def extent(self, size: Size, known: Mapping[str, int]) -> Ref:
+        """A size's value at run time; a constant where ``known`` fixes its symbols."""
+        value = size.value if size.value is not None else size.evaluate(known) if size.symbols <= known.keys() else None
+        return self.index(value) if value is not None else self._once(("extent", size), "extent", str(size))
+
+    def _once(self, key: Any, op: str, attr: int | str) -> Ref:
+        if self.outer:
+            return self.outer._once(key, op, attr)
+        if key not in self._indices:
+            result = Ref()
+            name = "value" if op == "arith.constant" else "size"
+            self.block.instructions.insert(len(self._indices), Instruction(op, (), (result,), {name: attr}))
+            self._indices[key] = result
+            if isinstance(attr, int):
+                self._constants[result] = attr
+        return self._indices[key]
+
+    def constant_of(self, index: Ref) -> int | None:
+        return self._constants.get(index)
+
+    def arith(self, op: str, a: Ref, b: Ref) -> Ref:
+        """``addi muli subi divui remui minui maxui`` on indices."""
+        x, y = self.constant_of(a), self.constant_of(b)
+        if x is not None and y is not None:
+            return self.index(_FOLD[op](x, y))
+        if (op == "addi" and y == 0) or (op in ("muli", "divui") and y == 1):
+            return a
+        if (op == "addi" and x == 0) or (op == "muli" and x == 1):
+            return b
+        if op == "remui" and y == 1:
+            return self.index(0)
+        return self.add(f"arith.{op}", (a, b), None)
+
+
+_FOLD = {
+    "addi": lambda x, y: x + y,
+    "subi": lambda x, y: x - y,
+    "muli": lambda x, y: x * y,
+    "divui": lambda x, y: x // y,
+    "remui": lambda x, y: x % y,
+    "minui": min,
+    "maxui": max,
+}
