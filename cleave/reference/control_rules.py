@@ -1,0 +1,93 @@
+"""Rules for ``scf``, ``cf.assert``, calls, and launches of kernels."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import parse
+from cleave.errors import CleaveError
+from cleave.reference.machine import Machine, Rule, Step, as_index
+from cleave.reference.numerics import Array
+from cleave.reference.symbols import Symbols
+
+
+def for_loop(machine: Machine, op: ir.Operation) -> Step:
+    body = op.regions[0].blocks[0]
+
+    def step(lower: Array, upper: Array, stride: Array, *carried: Any) -> tuple[Any, ...]:
+        if as_index(stride) < 1:
+            raise CleaveError(f"the loop's step is {as_index(stride)}")
+        for position in range(as_index(lower), as_index(upper), as_index(stride)):
+            carried = machine.run_block(body, (np.asarray(position), *carried))
+        return carried
+
+    return step
+
+
+def if_else(machine: Machine, op: ir.Operation) -> Step:
+    def step(condition: Array) -> tuple[Any, ...]:
+        branch = op.regions[0 if condition else 1]
+        return machine.run_block(branch.blocks[0]) if len(branch.blocks) else ()
+
+    return step
+
+
+def assertion(machine: Machine, op: ir.Operation) -> Step:
+    message = ir.StringAttr(op.attributes["msg"]).value
+
+    def step(condition: Array) -> None:
+        if not condition:
+            raise CleaveError(f"assertion failed: {message}")
+
+    return step
+
+
+def call(machine: Machine, op: ir.Operation) -> Step:
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    if name not in machine.functions:
+        raise CleaveError(f"there is no function '{name}'")
+    callee = machine.functions[name]
+    kernel = "cleave.kernel" in callee.attributes
+    grid = [parse(text) for text in cleave.plain("strings", op.attributes["cleave.grid"])] if kernel else []
+
+    def step(*arguments: Any) -> tuple[Any, ...]:
+        symbols = bind_arguments(callee, arguments, machine.symbols.values if kernel else {})
+        if not kernel:
+            return machine.call(callee, arguments, symbols)
+        outer = machine.program_id
+        for machine.program_id in itertools.product(*(range(symbols.evaluate(size)) for size in grid)):
+            machine.call(callee, arguments, symbols)
+        machine.program_id = outer
+        return ()
+
+    def checked(*arguments: Any) -> tuple[Any, ...]:
+        if kernel and not 1 <= len(grid) <= 3:
+            raise CleaveError(f"a grid has one to three sizes, not {len(grid)}")
+        return step(*arguments)
+
+    return checked
+
+
+def bind_arguments(func: ir.Operation, arguments: Any, known: dict[str, int]) -> Symbols:
+    """The symbols of ``func`` for these arguments."""
+    symbols = Symbols(known, cleave.facts_of(func))
+    tensors = []
+    for index, (parameter, argument) in enumerate(zip(func.regions[0].blocks[0].arguments, arguments, strict=True)):
+        if "#cleave.dims" in str(parameter.type):
+            tensors.append((f"input {index}", cleave.decode(parameter.type)[0], np.shape(argument)))
+    symbols.bind(tensors)
+    return symbols
+
+
+RULES: dict[str, Rule] = {
+    "scf.for": for_loop,
+    "scf.if": if_else,
+    "cf.assert": assertion,
+    "func.call": call,
+    "builtin.unrealized_conversion_cast": lambda machine, op: lambda *values: values,
+}

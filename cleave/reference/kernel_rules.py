@@ -1,0 +1,118 @@
+"""Rules for the ops of scheduled modules: memory, tiles and the grid. Tensors in kernels are arrays that stores change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import parse
+from cleave.dialects.ops import OPS
+from cleave.errors import CleaveError
+from cleave.reference.graph_rules import align, result_shape
+from cleave.reference.machine import Machine, Rule, Step, as_index
+from cleave.reference.numerics import Array
+
+
+def alloc(machine: Machine, op: ir.Operation) -> Step:
+    dtype = cleave.tensor_type_of(op.results[0]).dtype
+    return lambda: machine.numerics.poison(result_shape(machine, op), dtype)
+
+
+def program_id(machine: Machine, op: ir.Operation) -> Step:
+    axis = ir.IntegerAttr(op.attributes["axis"]).value
+
+    def step() -> Array:
+        if axis >= len(machine.program_id):
+            raise CleaveError(f"the grid has no axis {axis}")
+        return np.asarray(machine.program_id[axis])
+
+    return step
+
+
+def extent(machine: Machine, op: ir.Operation) -> Step:
+    size = parse(cleave.plain("string", op.attributes["size"]))
+    return lambda: np.asarray(machine.symbols.evaluate(size))
+
+
+def splat(machine: Machine, op: ir.Operation) -> Step:
+    return lambda value: np.asarray(value).astype(np.int64)
+
+
+class _Access:
+    """The memory that one load or store touches."""
+
+    def __init__(self, op: ir.Operation, memory: ir.Value, tile: ir.Value) -> None:
+        self.memory = cleave.tensor_type_of(memory)
+        self.tile, self.extents = cleave.decode(tile.type)
+        self.in_bounds = cleave.plain_attrs(op, OPS[op.name.removeprefix("cleave.")]).get("in_bounds", ())
+
+    def indices(self, array: Array, offsets: Sequence[Array], bounds: Sequence[Array]) -> tuple[Any, Any]:
+        """Open grids of the elements that no bound masks: their places in memory, and in the tile."""
+        extents = dict(zip(self.tile.names, self.extents, strict=True))
+        places: list[Array] = []
+        kept: list[Array] = []
+        for name, offset, bound in zip(self.memory.names, offsets, bounds, strict=True):
+            positions = as_index(offset) + np.arange(extents.get(name, 1))
+            valid = (positions < as_index(bound)) | (name in self.in_bounds)
+            places.append(positions[valid])
+            kept.append(np.flatnonzero(valid))
+        if all(positions.size for positions in places):
+            self._check(places, array.shape)
+        return np.ix_(*places), np.ix_(*kept)
+
+    def _check(self, places: Sequence[Array], shape: Sequence[int]) -> None:
+        for name, positions, limit in zip(self.memory.names, places, shape, strict=True):
+            for position in (positions.min(), positions.max()):
+                if not 0 <= position < limit:
+                    raise CleaveError(f"index {position} leaves dimension '{name}' of extent {limit} and is not masked")
+
+    def tile_shape(self) -> list[int]:
+        """The tile with an axis for each dim of the memory, in its order."""
+        extents = dict(zip(self.tile.names, self.extents, strict=True))
+        return [extents.get(name) or 1 for name in self.memory.names]
+
+    def drop(self, full: Array) -> Array:
+        """From the memory's dims to the tile's."""
+        kept = [name for name in self.memory.names if name in self.tile.names]
+        return align(full.reshape([n for name, n in zip(self.memory.names, full.shape, strict=True) if name in kept]),
+                     kept, self.tile.names)  # fmt: skip
+
+
+def load(machine: Machine, op: ir.Operation) -> Step:
+    access = _Access(op, op.operands[0], op.results[0])
+    fill = machine.numerics.literal(cleave.plain_attrs(op, OPS["load"])["fill"], access.tile.dtype)
+    rank = len(access.memory.dims)
+
+    def step(source: Array, *positions: Array) -> Array:
+        grid, where = access.indices(source, positions[:rank], positions[rank:])
+        full = np.full(access.tile_shape(), fill, fill.dtype)
+        full[where] = source[grid]
+        return access.drop(full)
+
+    return step
+
+
+def store(machine: Machine, op: ir.Operation) -> Step:
+    access = _Access(op, op.operands[1], op.operands[0])
+    rank = len(access.memory.dims)
+
+    def step(tile: Array, destination: Array, *positions: Array) -> None:
+        grid, where = access.indices(destination, positions[:rank], positions[rank:])
+        full = align(np.asarray(tile), access.tile.names, access.memory.names)
+        destination[grid] = full[where]
+
+    return step
+
+
+RULES: dict[str, Rule] = {
+    "cleave.alloc": alloc,
+    "cleave.program_id": program_id,
+    "cleave.extent": extent,
+    "cleave.splat": splat,
+    "cleave.load": load,
+    "cleave.store": store,
+}
