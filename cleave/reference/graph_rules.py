@@ -7,7 +7,8 @@ and where it exists; reductions skip the rest. Everything else is a plain array.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from cleave.reference.numerics import COMPARISONS, Array
 from cleave.reference.scalar_rules import is_literal
 
 
-class Partial(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Partial:
     """An array of which some elements do not exist; ``exists`` has its rank and broadcasts to it."""
 
     data: Array
