@@ -15,7 +15,7 @@ from cleave.dialects.size import Size, SizeLike, as_size, const, sym
 from cleave.dialects.size_rules import ceildiv, floordiv, maximum, minimum, mod
 from cleave.dialects.size_text import parse, syntax_error
 
-_DIM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=(?!=))?")
+_DIM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=(?!=)\s*)?")
 
 
 class Dim(NamedTuple):
@@ -43,7 +43,7 @@ def _parse_dim(text: str) -> Dim:
     if equals:
         # Padding keeps the columns of errors right: they count in the whole text.
         return Dim(name, parse(" " * match.end() + text[match.end() :]))
-    if match.end() != len(text.rstrip()):
+    if match.end() != len(text):
         raise syntax_error(text, match.end(), f"expected '=' and a size, or nothing, after the name {name!r}")
     return Dim(name, sym(name))
 

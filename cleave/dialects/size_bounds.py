@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import gcd, inf
 from typing import Final
 
 from cleave.dialects.size import Atom, Monomial, Size, divide_monomials, from_atom, from_terms
+from cleave.errors import CleaveError
 
 #: An end of an interval: an int, or -inf / inf.
 End = int | float
@@ -20,7 +22,9 @@ Interval = tuple[End, End]
 
 _STEPS: Final = 40  # polynomials looked at in one search
 _MAX_TERMS: Final = 24  # above this only plain interval arithmetic
+_MAX_SCALE: Final = 1 << 40  # multiple of the polynomial that is bounded
 _CASES: Final = 2  # min and max atoms resolved by cases in one query
+_MAX_CASES: Final = 4  # arguments of such an atom
 
 
 class Bounds:
@@ -29,18 +33,19 @@ class Bounds:
     def __init__(self, symbols: Mapping[str, Interval] | None = None, nonnegative: Sequence[Size] = ()) -> None:
         self.symbols = dict(symbols or {})
         self.nonnegative = tuple(nonnegative)
-        self._lower: dict[Size, End] = {}
+        self._lower: dict[tuple[Size, Size | None], End] = {}
         self._structural: dict[Size, End] = {}
         self._atoms: dict[Atom, Interval] = {}
 
-    def lower(self, size: Size) -> End:
-        """The greatest lower bound that is found; -inf when none is."""
-        found = self._lower.get(size)
+    def lower(self, size: Size, positive: Size | None = None) -> End:
+        """The greatest lower bound that is found; -inf when none is. ``positive``: a size taken to be >= 1."""
+        found = self._lower.get((size, positive))
         if found is None:
-            found = self._search(size, self.nonnegative, _CASES)
+            known = self.nonnegative if positive is None else (*self.nonnegative, positive - 1)
+            found = self._search(size, known, _CASES)
             if self is not BASE:  # never less than without facts, so that facts only ever simplify further
-                found = max(found, BASE.lower(size))
-            self._lower[size] = found
+                found = max(found, BASE.lower(size, positive))
+            self._lower[size, positive] = found
         return found
 
     def upper(self, size: Size) -> End:
@@ -62,7 +67,7 @@ class Bounds:
         while queue and len(seen) < _STEPS:
             current, scale = queue.popleft()
             for reduced, factor in self._reductions(current, known):
-                if reduced in seen or len(reduced.terms) > _MAX_TERMS:
+                if reduced in seen or len(reduced.terms) > _MAX_TERMS or scale * factor > _MAX_SCALE:
                     continue
                 seen.add(reduced)
                 queue.append((reduced, scale * factor))
@@ -70,11 +75,16 @@ class Bounds:
         return max(best, self._by_cases(size, known, cases))
 
     def _by_cases(self, size: Size, known: tuple[Size, ...], cases: int) -> End:
-        """min(a, b) is a or b: the least of the bounds with either in its place."""
+        """min(a, b) is a, and then a <= b, or b, and then b <= a: the lesser of the bounds in the two cases."""
         choice = next((a for m, _ in size.terms for a in m if a.kind in ("min", "max")), None)
-        if choice is None or not cases:
+        if choice is None or not cases or len(choice.args) > _MAX_CASES:
             return -inf
-        return min(self._search(_replace(size, choice, arg), known, cases - 1) for arg in choice.args)
+        lows: list[End] = []
+        for arg in choice.args:
+            others = [other for other in choice.args if other is not arg]
+            implied = (other - arg if choice.kind == "min" else arg - other for other in others)
+            lows.append(self._search(_replace(size, choice, arg), (*known, *implied), cases - 1))
+        return min(lows)
 
     def _reductions(self, size: Size, known: tuple[Size, ...]) -> Iterator[tuple[Size, int]]:
         """(q, k) with k*size >= q: a term that pulls the bound down is cancelled by something known to be >= 0."""
@@ -89,8 +99,9 @@ class Bounds:
                     if cofactor is None or any(self._atom_interval(atom)[0] < 0 for atom in cofactor):
                         continue
                     common = gcd(c, coefficient)
-                    factor = abs(c) // common
-                    yield size * factor - nonnegative * from_terms((cofactor, abs(coefficient) // common)), factor
+                    factor, times = abs(c) // common, from_terms((cofactor, abs(coefficient) // common))
+                    with suppress(CleaveError):  # too large to be of use
+                        yield size * factor - nonnegative * times, factor
 
     def _atom_facts(self, atom: Atom) -> list[Size]:
         """Polynomials that are >= 0 by the meaning of the atom."""

@@ -87,6 +87,8 @@ def apply(kind: str, args: tuple[Size, ...], bounds: Bounds = BASE) -> Size:
 
 
 def _ceildiv(a: Size, b: Size, bounds: Bounds) -> Size:
+    if b.value is None:
+        return _floordiv(a - 1, b, bounds) + 1
     return _floordiv(a + b - 1, b, bounds)
 
 
@@ -107,7 +109,7 @@ def _floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
 
 def _proper_floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
     """floordiv of what long division leaves."""
-    for rule in (_known_quotient, _flatten, _split_off_small, _flip_sign):
+    for rule in (_known_quotient, _flatten, _by_stages, _flip_sign):
         result = rule(a, b, bounds)
         if result is not None:
             return result
@@ -135,9 +137,9 @@ def _known_quotient(a: Size, b: Size, bounds: Bounds) -> Size | None:
         if b.value is not None:
             same = isinstance(high, int) and low // b.value == high // b.value
             return const(low // b.value) if same else None
-        if low >= 0 and bounds.lower(b - a) >= 1:
+        if low >= 0 and bounds.lower(b - a, b) >= 1:
             return ZERO
-    if bounds.upper(a) < 0 and bounds.lower(a + b) >= 0:
+    if bounds.upper(a) < 0 and bounds.lower(a + b, b) >= 0:
         return const(-1)
     return None
 
@@ -155,17 +157,13 @@ def _flatten(a: Size, b: Size, bounds: Bounds) -> Size | None:
     return _floordiv(numerator + rest * divisor, b * divisor, bounds)
 
 
-def _split_off_small(a: Size, b: Size, bounds: Bounds) -> Size | None:
-    """floordiv(g*x + r, g*y) = floordiv(x, y) for 0 <= r < g."""
+def _by_stages(a: Size, b: Size, bounds: Bounds) -> Size | None:
+    """floordiv(a, g*y) = floordiv(floordiv(a, g), y) where the inner one goes away: floordiv(4*n + 3, 8)."""
+    atoms = {atom for monomial, _ in a.terms for atom in monomial}
     for factor in _factors_in_common(a, b, bounds):
-        modulus = factor.value
-        parts = [(from_terms(term), _divide_exactly_or_none(from_terms(term), factor)) for term in a.terms]
-        multiple = add_all(quotient for _, quotient in parts if quotient is not None)
-        rest = add_all(part for part, quotient in parts if quotient is None)
-        if modulus is not None:
-            multiple, rest = multiple + rest.constant_term // modulus, rest - rest.constant_term // modulus * modulus
-        if bounds.lower(rest) >= 0 and bounds.lower(factor - rest) >= 1:
-            return _floordiv(multiple, _divide_exactly(b, factor), bounds)
+        inner = _floordiv(a, factor, bounds)
+        if all(atom in atoms for monomial, _ in inner.terms for atom in monomial):
+            return _floordiv(inner, _divide_exactly(b, factor), bounds)
     return None
 
 
@@ -193,7 +191,8 @@ def _flip_sign(a: Size, b: Size, bounds: Bounds) -> Size | None:
 def _long_division(a: Size, b: Size) -> tuple[Size, Size]:
     """(q, r) with a = q*b + r, no term of r divisible by the first of b; (0, a) when that takes too long.
 
-    Coefficients are divided towards zero, except for the constant by a constant: there r is in [0, b).
+    Coefficients leave a remainder >= 0, except that a symbol's over a constant is divided towards zero: n - m over 16
+    is better left alone than made n + 15*m.
     """
     lead, c = b.terms[0]
     quotient, rest = ZERO, a
@@ -210,10 +209,9 @@ def _division_step(term: tuple[Monomial, int], lead: Monomial, c: int) -> tuple[
     cofactor = divide_monomials(monomial, lead)
     if cofactor is None:
         return None
-    if not monomial:
-        times = coefficient // c
-    else:
-        times = abs(coefficient) // abs(c) * (1 if (coefficient < 0) == (c < 0) else -1)
+    times = abs(coefficient) // abs(c) * (1 if (coefficient < 0) == (c < 0) else -1)
+    if (lead or not monomial) and coefficient - times * c < 0:
+        times -= 1 if c > 0 else -1
     return (cofactor, times) if times else None
 
 
@@ -264,7 +262,7 @@ def _extremum(kind: str, args: tuple[Size, ...], bounds: Bounds) -> Size:
     common = _common_factor(kept, bounds)
     if common is not None:
         return common * _extremum(kind, tuple(_divide_exactly(arg, common) for arg in kept), bounds)
-    return from_atom(function_atom(kind, tuple(sorted(kept, key=str))))
+    return from_atom(function_atom(kind, tuple(kept)))
 
 
 def _flat(kind: str, args: tuple[Size, ...]) -> list[Size]:
@@ -275,7 +273,7 @@ def _flat(kind: str, args: tuple[Size, ...]) -> list[Size]:
         flat.update(dict.fromkeys(inner[0][0].args if nested else (arg,)))
     if len(flat) > _MAX_ARGUMENTS:
         raise CleaveError(f"{kind} has {len(flat)} different arguments; at most {_MAX_ARGUMENTS} are allowed")
-    return sorted(flat, key=str)
+    return sorted(flat, key=lambda arg: (arg.value is not None, str(arg)))
 
 
 def _undominated(kind: str, args: list[Size], bounds: Bounds) -> list[Size]:
