@@ -102,6 +102,11 @@ def tensor_type_of(value: ir.Value) -> TensorType:
     return decode(value.type)[0]
 
 
+def location(text: str | None) -> ir.Location:
+    """``str(op.location)`` read back; the current location if there is none."""
+    return ir.Location.from_attr(ir.Attribute.parse(text)) if text else ir.Location.current
+
+
 # --- attributes of ops in plain Python form ----------------------------------------------------------------------------
 
 

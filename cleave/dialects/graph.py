@@ -6,7 +6,7 @@ The search and the scheduler work on these; ``cleave.passes.graph_io`` converts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -78,6 +78,21 @@ class Graph:
             for operand in value.operands:
                 found[operand].append(value)
         return found
+
+    def named(self, name: str) -> Graph:
+        return replace(self, name=name)
+
+    def deduplicated(self) -> Graph:
+        """The same graph with equal ops on equal operands made one value."""
+        made: dict[Any, Value] = {}
+        new: dict[Value, Value] = {}
+        for value in self.topological():
+            operands = tuple(new[operand] for operand in value.operands)
+            key = (value.op, operands, value.type, tuple(sorted((k, str(v)) for k, v in value.attrs.items())))
+            same = operands == value.operands
+            new[value] = made.setdefault(key, value if same else replace(value, operands=operands))
+        outputs = tuple(new[value] for value in self.outputs)
+        return Graph(self.name, self.inputs, outputs, self.facts, self.extents)
 
     def __str__(self) -> str:
         names = {value: f"%{index}" for index, value in enumerate(self.topological())}

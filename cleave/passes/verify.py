@@ -73,9 +73,9 @@ def _function_problems(func: ir.Operation) -> Iterator[CleaveError]:
 
 
 def _unknown_attrs(op: ir.Operation, known: frozenset[str]) -> Iterator[CleaveError]:
-    for named in op.attributes:
-        if named.name.startswith("cleave.") and named.name not in known:
-            yield CleaveError(f"unknown attribute '{named.name}'", notes=(_known(known),))
+    for name in op.attributes:
+        if name.startswith("cleave.") and name not in known:
+            yield CleaveError(f"unknown attribute '{name}'", notes=(_known(known),))
 
 
 def _known(names: frozenset[str] | dict[str, str] | set[str]) -> str:
@@ -101,9 +101,9 @@ def _check_op(op: ir.Operation, facts: Facts) -> None:
 
 def _check_attributes(op: ir.Operation, spec: OpSpec) -> None:
     known = {*spec.all_attrs, *((_SEGMENTS,) if spec.arity < 0 else ())}
-    for named in op.attributes:
-        if named.name not in known:
-            raise CleaveError(f"has an unknown attribute '{named.name}'", notes=(_known(known),))
+    for name in op.attributes:
+        if name not in known:
+            raise CleaveError(f"has an unknown attribute '{name}'", notes=(_known(known),))
     for name, kind in spec.all_attrs.items():
         if name in op.attributes:
             try:

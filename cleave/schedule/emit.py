@@ -92,9 +92,19 @@ class Scope:
         return span
 
 
-def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> Kernel:
+@dataclass(frozen=True)
+class Emitted:
+    """A kernel and the graph values that its arguments hold, in order."""
+
+    kernel: Kernel
+    operands: tuple[Value, ...]
+
+
+def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> Emitted:
     """The kernel that computes ``region``; ``extents`` has the symbols whose sizes are static."""
-    return _Emitter(region, tiling, extents, fusion).emit(name)
+    emitter = _Emitter(region, tiling, extents, fusion)
+    kernel = emitter.emit(name)
+    return Emitted(kernel, tuple(emitter.arguments))
 
 
 class _Emitter:
@@ -118,10 +128,6 @@ class _Emitter:
         arguments = tuple(self.arguments.values())
         return Kernel(name, arguments, written, (grid.size,), root.builder.block, self.tiling.num_warps,
                       self.tiling.num_stages)
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        return tuple(self.arguments)
 
     def _memory_order(self, value: Value) -> tuple[int, tuple[str, ...]]:
         return (list(self.region.upstream).index(value), value.names)
@@ -367,8 +373,9 @@ class _Emitter:
         inner.spans[name] = self._span(inner, name, body.arguments[0], tile)
         body.yields = tuple(self._nest(group, loops[1:], list(body.arguments[1:]), inner))
         results = tuple(Ref(accumulator.type) for accumulator in accumulators)
+        attrs = {"dim": name, "size": self.sizes[name], "step": tile}
         bounds = (builder.index(0), inner.spans[name].bound, builder.index(tile))
-        builder.block.instructions.append(Instruction("scf.for", (*bounds, *accumulators), results, {"dim": name}, body,
+        builder.block.instructions.append(Instruction("scf.for", (*bounds, *accumulators), results, attrs, body,
                                                       group[-1].location))
         return list(results)
 
@@ -381,7 +388,8 @@ class _Emitter:
         for member, accumulator_ in zip(group, accumulators, strict=True):
             accumulated = self._rescaled(member, accumulator_, group, old, scope)
             combined = self._combine(member, accumulated, self._partial(member, scope), scope)
-            scope.tiles[member] = scope.builder.cast(combined, member.dtype)
+            if any(member in self.region.upstream[other] for other in group):
+                scope.tiles[member] = scope.builder.cast(combined, member.dtype)
             results.append(combined)
         return results
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,12 @@ class Region:
     outputs: tuple[Value, ...]
     results: tuple[Value, ...]
     memory: frozenset[Value]
+    extents: Mapping[str, int]
+
+    @cached_property
+    def static_dims(self) -> frozenset[str]:
+        """The dims whose sizes are known when compiling."""
+        return frozenset(dim.name for value in self.upstream for dim in value.dims if dim.size.symbols <= self.extents.keys())
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -47,7 +53,7 @@ class Region:
         return any(other is value or other in upstream for other in on)
 
 
-def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
+def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: Mapping[str, int]) -> Region:
     """The region that computes ``outputs`` from inputs and the other values of ``boundary``.
 
     CleaveError, located, at an op that no kernel can hold.
@@ -63,7 +69,7 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
             memory.add(value)
         elif OPS[value.op].stage == "graph":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
-    return Region(outputs, results, frozenset(memory))
+    return Region(outputs, results, frozenset(memory), extents)
 
 
 def _in_memory(value: Value, stop: frozenset[Value]) -> bool:

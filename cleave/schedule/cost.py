@@ -1,0 +1,186 @@
+"""The cost model: a pure function from (kernel, sizes, target) to predicted time and resources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleave.schedule.target import Target
+from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileProgram
+
+BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i16": 2, "index": 8}
+SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of one kernel by what bounds it, and its resources per block (bytes; registers per thread)."""
+
+    dram: float
+    l2: float
+    tensor: float
+    special: float
+    alu: float
+    latency: float
+    blocks: int
+    waves: int
+    shared: int
+    registers: int
+    launch: float
+
+    @property
+    def total(self) -> float:
+        cores, units = self.tensor, self.special + self.alu
+        compute = max(cores, units) + 0.3 * min(cores, units)
+        return max(self.dram, self.l2, compute) + self.latency + self.launch
+
+    def fits(self, target: Target) -> bool:
+        return self.shared <= target.shared_per_block and self.registers <= 255
+
+
+@dataclass
+class _Work:
+    """What all blocks together do."""
+
+    loaded: float = 0.0
+    stored: float = 0.0
+    tensor: float = 0.0
+    fma: float = 0.0
+    special: float = 0.0
+    alu: float = 0.0
+    steps: float = 0.0
+
+
+def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target, *, first: bool = True) -> Cost:
+    """The cost of one launch where every symbol has the size given."""
+    blocks = math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid)
+    work = _Work()
+    _count(kernel.body, 1.0, sizes, work)
+    shared, registers = _shared(kernel), _registers(kernel)
+    resident = max(1, min(target.shared // max(shared, 1), target.registers // (registers * 32 * kernel.num_warps)))
+    waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
+    # blocks that do not fill the last row of multiprocessors leave the others idle
+    idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
+    scale = blocks * idle
+    compulsory = sum(_bytes_of(argument, sizes) for argument in kernel.arguments)
+    traffic = blocks * (work.loaded + work.stored)
+    misses = compulsory if compulsory <= target.l2_size else max(compulsory, 0.15 * traffic)
+    return Cost(
+        dram=min(misses, max(traffic, compulsory)) / target.dram_bandwidth,
+        l2=traffic / target.l2_bandwidth,
+        tensor=scale * work.tensor / target.tensor_flops,
+        special=scale * work.special / target.special_rate,
+        alu=scale * (work.alu + work.fma) / target.fma_flops,
+        latency=waves * (target.block_latency + work.steps * target.step_latency / kernel.num_stages / resident),
+        blocks=blocks, waves=waves, shared=shared, registers=registers,
+        launch=target.launch if first else target.next_launch,
+    )
+
+
+def program_cost(program: TileProgram, sizes: Mapping[str, int], target: Target) -> float:
+    """Predicted seconds of the whole program."""
+    return sum(
+        kernel_cost(launch.kernel, sizes, target, first=index == 0).total for index, launch in enumerate(program.launches)
+    )
+
+
+def _elements(ref: Ref) -> int:
+    return math.prod(dim.size.value or 1 for dim in ref.tile.dims) if ref.type else 1
+
+
+def _bytes(ref: Ref) -> int:
+    return _elements(ref) * BYTES.get(ref.tile.dtype, 1)
+
+
+def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
+    return math.prod(dim.size.evaluate(sizes) for dim in argument.tile.dims) * BYTES.get(argument.tile.dtype, 1)
+
+
+def _count(block: Block, times: float, sizes: Mapping[str, int], work: _Work) -> None:
+    for instruction in block.instructions:
+        if instruction.body:
+            trips = trip_count(instruction, sizes)
+            work.steps += times * trips
+            _count(instruction.body, times * trips, sizes, work)
+        else:
+            _count_one(instruction, times, work)
+
+
+def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
+    """Iterations of a loop where every symbol has the size given."""
+    size = loop.attrs["size"].evaluate(sizes)
+    return -(-size // loop.attrs["step"])
+
+
+def _count_one(instruction: Instruction, times: float, work: _Work) -> None:
+    op = instruction.op
+    if op == "load":
+        work.loaded += times * _bytes(instruction.result)
+    elif op == "store":
+        work.stored += times * _bytes(instruction.operands[0])
+    elif op == "contract":
+        _count_contraction(instruction, times, work)
+    elif op in SPECIAL:
+        work.special += times * _elements(instruction.result)
+    elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
+        source = instruction.operands[0] if op == "reduce" else instruction.result
+        work.alu += times * _elements(source)
+
+
+def is_tensor_core(a: Ref, b: Ref, over: tuple[str, ...]) -> bool:
+    """Whether tiles of these shapes and types go to the tensor cores."""
+    rows, columns, depth = contraction_shape(a, b, over)
+    narrow = {a.tile.dtype, b.tile.dtype} <= {"f16", "bf16", "tf32", "f8E4M3FN", "f8E5M2"}
+    return narrow and min(rows, depth) >= 16 and columns >= 8
+
+
+def contraction_shape(a: Ref, b: Ref, over: tuple[str, ...]) -> tuple[int, int, int]:
+    """(rows, columns, depth): extents of the dims only in a, only in b, and summed; 0 where dims of both are kept."""
+    def extent(ref: Ref, names: set[str]) -> int:
+        return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
+
+    summed, left, right = set(over), set(a.names), set(b.names)
+    if (left & right) - summed:
+        return 0, 0, 0
+    return extent(a, left - right), extent(b, right - left), extent(a, summed & left)
+
+
+def _count_contraction(instruction: Instruction, times: float, work: _Work) -> None:
+    a, b = instruction.operands
+    over = tuple(instruction.attrs["over"])
+    everything = {dim.name: dim.size.value or 1 for ref in (a, b) for dim in ref.tile.dims}
+    flops = 2.0 * math.prod(everything.values())
+    if is_tensor_core(a, b, over):
+        work.tensor += times * flops * (2.0 if "tf32" in (a.tile.dtype, b.tile.dtype) else 1.0)
+    else:
+        work.fma += times * flops
+
+
+def _shared(kernel: Kernel) -> int:
+    """Bytes of shared memory: tiles that feed contractions, one for each pipeline stage inside loops."""
+    fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
+    total = 0
+
+    def visit(block: Block, stages: int) -> None:
+        nonlocal total
+        for instruction in block.instructions:
+            if instruction.body:
+                visit(instruction.body, kernel.num_stages)
+            elif instruction.op == "load" and instruction.result in fed:
+                total += _bytes(instruction.result) * stages
+
+    visit(kernel.body, 1)
+    return total
+
+
+def _registers(kernel: Kernel) -> int:
+    """Registers per thread: accumulators, plus the largest tiles of register code in one loop body, plus bookkeeping."""
+    threads = 32 * kernel.num_warps
+    carried = largest = 0
+    for instruction in kernel.body.walk():
+        if instruction.body:
+            carried = max(carried, sum(_bytes(ref) for ref in instruction.body.arguments[1:]))
+        elif instruction.op not in ("load", "constant", "index") and instruction.results and instruction.result.type:
+            largest = max(largest, _bytes(instruction.result))
+    return 32 + math.ceil((carried + largest) / (4 * threads))

@@ -1,0 +1,111 @@
+"""The tilings worth trying for a region."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from cleave.dialects.graph import Value
+from cleave.schedule.emit import Tiling
+from cleave.schedule.region import Region
+
+MINIMUM = 16
+"""Smallest tile of a dim that a contraction sums over or keeps; what a tile does not fill is masked."""
+MAX_RESIDENT = 256
+MAX_TILE = 16384
+"""Elements of the largest tile a block holds in registers: 128 by 128."""
+ROW_TILES = (256, 1024)
+
+
+def next_power(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def tilings(region: Region, sizes: Mapping[str, int]) -> Iterator[Tiling]:
+    """Tilings by the extents of ``sizes`` (of dim names), best guesses first; never none."""
+    grid_choices = _grid_choices(region, sizes)
+    reduced = tuple(dict.fromkeys(name for value in region.reductions for name in value.attrs["over"]))
+    reduced_choices = [_reduced_choices(region, name, sizes) for name in reduced]
+    for tiles in itertools.product(*grid_choices.values()):
+        grid = dict(zip(grid_choices, tiles, strict=True))
+        for chunks in itertools.product(*reduced_choices):
+            extents = {name: extent for name, (extent, _) in zip(reduced, chunks, strict=True)}
+            resident = frozenset(name for name, (_, whole) in zip(reduced, chunks, strict=True) if whole)
+            if not _small_enough(region, {**grid, **extents}):
+                continue
+            for stages in (2, 3, 4) if len(resident) < len(reduced) else (1,):
+                yield Tiling(grid, extents, resident, _warps(region, grid), stages)
+
+
+def _grid_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
+    tiled = _contracted_dims(region, sizes)
+    if not tiled:
+        return _row_choices(region, sizes)
+    return {name: _powers(sizes[name], 128) if name in tiled else (1,) for name in region.parallel}
+
+
+def _powers(extent: int, largest: int) -> list[int]:
+    top = max(MINIMUM, next_power(extent))
+    powers = [power for power in (128, 64, 32, 16) if power <= min(top, largest)]
+    return [top, *powers] if largest < top <= MAX_RESIDENT else powers
+
+
+def _contracted_dims(region: Region, sizes: Mapping[str, int]) -> set[str]:
+    """The output dims to tile: of each contraction the largest one that only its left or only its right operand has."""
+    found: set[str] = set()
+    for value in region.reductions:
+        if value.op == "contract":
+            left, right = (set(operand.names) for operand in value.operands)
+            for side in (left - right, right - left):
+                candidates = [name for name in region.parallel if name in side]
+                found |= {max(candidates, key=lambda name: sizes[name])} if candidates else set()
+    return found
+
+
+def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
+    """Without contractions: tile the dim that varies fastest in memory, or rows where that one is reduced."""
+    fastest = {value.names[-1] for value in (*region.memory, *region.outputs) if value.names}
+    tiled = [name for name in region.parallel if name in fastest] or list(region.parallel[-1:])
+    choices: dict[str, Sequence[int]] = {name: (1,) for name in region.parallel}
+    for name in tiled[:2]:
+        limits = ROW_TILES if len(tiled) == 1 and not region.reductions else (64, 16)
+        choices[name] = tuple(dict.fromkeys(min(limit, next_power(sizes[name])) for limit in limits))
+    return choices
+
+
+def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> list[tuple[int, bool]]:
+    """(tile extent, resident) for a reduced dim."""
+    whole = max(MINIMUM, next_power(sizes[name]))
+    inside = any(name in value.attrs["over"] and _is_nested(value, region) for value in region.reductions)
+    static = name in region.static_dims
+    if static and whole <= (MAX_RESIDENT if inside else 2 * MINIMUM):
+        return [(whole, True)]
+    if inside:
+        return [(64, False), (32, False)]
+    widest = 1024 if all(value.op == "reduce" for value in region.reductions) else 128
+    return [(chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)]
+
+
+def _is_nested(value: Value, region: Region) -> bool:
+    """Whether the reduction keeps a dim that is not an output's, so that it happens inside another one's loop."""
+    return not set(value.names) <= set(region.parallel)
+
+
+def _small_enough(region: Region, tiles: Mapping[str, int]) -> bool:
+    def elements(names: Sequence[str]) -> int:
+        count = 1
+        for name in names:
+            count *= tiles.get(name, 1)
+        return count
+
+    computed = (value.names for value in region.values if value not in region.memory)
+    return all(elements(names) <= MAX_TILE for names in computed) and all(
+        elements(value.names) <= 2 * MAX_TILE for value in region.memory
+    )
+
+
+def _warps(region: Region, grid: Mapping[str, int]) -> int:
+    largest = 1
+    for name in region.parallel:
+        largest *= grid[name]
+    return 8 if largest >= MAX_TILE else 4
