@@ -82,6 +82,17 @@ class Graph:
     def named(self, name: str) -> Graph:
         return replace(self, name=name)
 
+    def requirements(self) -> Facts:
+        """The facts, and that no dim is empty over which a maximum or minimum is taken."""
+        nonempty = [
+            f"1 <= {value.operands[0].size(name)}"
+            for value in self.topological()
+            if value.op == "reduce" and value.attrs["kind"] in ("max", "min")
+            for name in value.attrs["over"]
+            if not value.operands[0].size(name).symbols <= self.extents.keys()
+        ]
+        return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
+
     def deduplicated(self) -> Graph:
         """The same graph with equal ops on equal operands made one value."""
         made: dict[Any, Value] = {}

@@ -39,8 +39,9 @@ class _Host:
         graph = self.graph
         inputs = [self._type(value) for value in graph.inputs]
         func, block = _function(graph.name, inputs, [self._type(value) for value in graph.outputs])
-        if graph.facts.texts:
-            func.attributes["cleave.facts"] = cleave.attribute("strings", graph.facts.texts)
+        facts = graph.requirements().texts
+        if facts:
+            func.attributes["cleave.facts"] = cleave.attribute("strings", facts)
         self.memory |= dict(zip(graph.inputs, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for value in self.program.allocated:

@@ -440,15 +440,9 @@ class _Emitter:
         return builder.compute("select", empty, replacement, otherwise, order=otherwise.names)
 
     def _as_in_source(self, member: Value, w: Value, scope: Scope) -> Ref:
-        """Where w has stayed −inf the source has exp(−inf − (−inf)), so NaN; over an empty dim, the empty sum."""
-        tile, builder = scope.tiles[member], scope.builder
-        poisoned = self._where_empty(self.value(w, scope), math.nan, tile, scope)
-        extent = builder.extent(self.sizes[self._looped(member)[0]], self.extents)
-        if builder.constant_of(extent) is not None:
-            return poisoned if builder.constant_of(extent) else tile
-        count = builder.add("splat", [extent], TensorType((), "i64"))
-        some = builder.compute("cmp", count, builder.fill(0, tile_type([], "i64")), predicate="gt")
-        return builder.compute("select", some, poisoned, tile, order=tile.names)
+        """Where w has stayed −inf the source has exp(−inf − (−inf)), so NaN (a maximum is never over an empty dim)."""
+        tile = scope.tiles[member]
+        return self._where_empty(self.value(w, scope), math.nan, tile, scope)
 
 
 def neutral_element(kind: str, dtype: str) -> float | int:

@@ -64,8 +64,17 @@ def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:
 
 
 def _together(value: Value, group: list[Value], groups: list[list[Value]], upstream: dict[Value, frozenset[Value]]) -> bool:
-    """Whether ``value`` may join ``group``: it must not need anything stored by the group or after it."""
+    """Whether ``value`` may join ``group``: it must not need anything stored by the group or after it.
+
+    It has the group's dims, or some of them and no reductions that the group does not do anyway.
+    """
     later = [member for g in groups[groups.index(group) :] for member in g]
+    if upstream[value] & set(later) or not any(upstream[value] & upstream[member] for member in group):
+        return False
     sizes = {dim.name: dim.size for member in group for dim in member.dims}
-    same_dims = set(value.names) == set(group[0].names) and all(sizes[dim.name] is dim.size for dim in value.dims)
-    return same_dims and not upstream[value] & set(later) and any(upstream[value] & upstream[m] for m in group)
+    if any(sizes.get(dim.name) is not dim.size for dim in value.dims):
+        return False
+    done = frozenset(group).union(*(upstream[member] for member in group))
+    return set(value.names) == set(group[0].names) or all(
+        other in done for other in (value, *upstream[value]) if other.op in REDUCTIONS
+    )
