@@ -1,0 +1,183 @@
+"""The process that runs Triton: ``python -m cleave.lowering.triton_worker``, driven by ``compile_ttir``.
+
+Some inputs make Triton abort, and its diagnostics go to file descriptor 2 whatever Python does, so it lives in a
+process of its own. Requests and answers are pickles with their length before them, on stdin and the original stdout;
+stderr is a file of the parent's, which the worker empties before each request, so that its text survives the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any, TypeVar
+
+STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
+STAGE_MARK = "\x1e"  # precedes a stage's name in stderr: the parent reads from it how far a dead worker came
+_LENGTH = struct.Struct("<Q")
+T = TypeVar("T")
+
+
+def send(stream: IO[bytes], message: Any) -> None:
+    """Write one message."""
+    data = pickle.dumps(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read one message; EOFError when the other side is gone."""
+    (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
+    return pickle.loads(_exactly(stream, size))
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise EOFError
+    return data
+
+
+class _Job:
+    """One request: the module after each stage, and what is known of it."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        from triton.backends.compiler import GPUTarget
+        from triton.backends.nvidia.compiler import CUDABackend
+
+        self.text: str = request["text"]
+        self.stop: str = request["stop"]
+        self.arch: int = request["arch"]
+        self.backend = CUDABackend(GPUTarget("cuda", self.arch, 32))
+        self.options = self.backend.parse_options(dict(request["options"]))
+        self.metadata: dict[str, Any] = {"num_warps": self.options.num_warps}
+        self.seconds: dict[str, float] = {}
+        self.result: dict[str, Any] = {"metadata": self.metadata, "seconds": self.seconds}
+
+    def timed(self, stage: str, step: Callable[[], T]) -> T:
+        os.write(2, f"{STAGE_MARK}{stage}\n".encode())
+        start = time.perf_counter()
+        value = step()
+        self.seconds[stage] = time.perf_counter() - start
+        return value
+
+    def run(self) -> dict[str, Any]:
+        result, metadata, backend = self.result, self.metadata, self.backend
+        module, self.context = self.timed("parse", lambda: _parse(self.text, backend))
+        self.timed("ttir", lambda: backend.make_ttir(module, metadata, self.options, self.arch))
+        result["ttir"] = str(module)
+        if self.stop == "ttir":
+            return result
+        self.timed("ttgir", lambda: backend.make_ttgir(module, metadata, self.options, self.arch))
+        result["ttgir"] = str(module)
+        if self.stop == "ttgir":
+            return result
+        if self.stop == "shared":
+            metadata["shared"] = self.timed("shared", lambda: _shared(module, self.arch))
+            return result
+        result["llir"] = self.timed("llir", lambda: backend.make_llir(module, metadata, self.options, self.arch))
+        result["ptx"] = self.timed("ptx", lambda: backend.make_ptx(result["llir"], metadata, self.options, self.arch))
+        if self.stop == "cubin":
+            assembled = self.timed("ptxas", lambda: _assemble(result["ptx"], self.arch))
+            result["cubin"], result["ptxas_log"] = assembled
+        return result
+
+
+def _parse(text: str, backend: Any) -> tuple[Any, Any]:
+    """The module and the context that owns it. Triton parses files only, so the text goes through one in memory."""
+    from triton._C.libtriton import ir
+
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    file = os.memfd_create("ttir")
+    try:
+        os.write(file, text.encode())
+        module = ir.parse_mlir_module(f"/proc/self/fd/{file}", context)
+    finally:
+        os.close(file)
+    module.context = context
+    return module, context
+
+
+def _shared(module: Any, arch: int) -> int:
+    """The exact shared memory in bytes: the first passes of make_llir, up to the one that allocates it."""
+    from triton._C.libtriton import ir, nvidia, passes
+
+    manager = ir.pass_manager(module.context)
+    passes.ttgpuir.add_combine_tensor_select_and_if(manager)
+    passes.ttgpuir.add_allocate_warp_groups(manager)
+    passes.convert.add_scf_to_cf(manager)
+    passes.gluon.add_inliner(manager)
+    nvidia.passes.ttgpuir.add_allocate_shared_memory_nv(manager, arch, _ptx_version(arch))
+    manager.run(module, "shared")
+    return module.get_int_attr("ttg.shared")
+
+
+def _ptx_version(arch: int) -> int:
+    from triton.backends.nvidia.compiler import get_ptxas, ptx_get_version
+
+    return ptx_get_version(get_ptxas(arch).version)
+
+
+def _assemble(ptx: str, arch: int) -> tuple[bytes, str]:
+    """ptxas: the cubin and the log with registers, spills and notes. RuntimeError with the log if it refuses."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    assembler = get_ptxas(arch)
+    name = f"sm_{arch}a" if arch >= 90 else f"sm_{arch}"
+    # Triton asks for this to get round a defect of the ptxas of CUDA 13.
+    extra = ["--regAllocOptLevel=2"] if int(assembler.version.split(".")[0]) >= 13 else []
+    source, target = os.memfd_create("ptx"), os.memfd_create("cubin")
+    try:
+        os.write(source, ptx.encode())
+        files = [f"/proc/self/fd/{source}", "-o", f"/proc/self/fd/{target}"]
+        command = [assembler.path, "-lineinfo", "-v", *extra, f"--gpu-name={name}", *files]
+        done = subprocess.run(command, pass_fds=(source, target), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"ptxas failed ({done.returncode})\n{done.stderr}{done.stdout}")
+        return _contents(target), done.stderr + done.stdout
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def _contents(file: int) -> bytes:
+    return os.pread(file, os.fstat(file).st_size, 0)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"ok": _Job(request).run()}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _end_with_parent(parent: int) -> None:
+    """A worker that is busy when its parent dies would finish the compilation for nobody."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(0)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # Triton prints to stdout too
+    requests = os.fdopen(os.dup(0), "rb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # and its tools may not read the requests
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        os.ftruncate(2, 0)
+        send(answers, _answer(request))
+
+
+if __name__ == "__main__":
+    main()
