@@ -86,28 +86,29 @@ class Facts:
         return _finite(self._bounds.lower(size)), _finite(self._bounds.upper(size))
 
     def equal(self, a: SizeLike, b: SizeLike) -> Answer:
-        difference = self.simplify(a) - self.simplify(b)
-        if difference is ZERO:
-            return Answer.YES
-        low, high = self._bounds.lower(difference), self._bounds.upper(difference)
-        if low == high == 0:
-            return Answer.YES
-        never = low > 0 or high < 0 or _never_zero(difference)
-        return Answer.NO if never else Answer.UNKNOWN
+        return self._is_zero(self.simplify(a) - self.simplify(b))
 
     def less_equal(self, a: SizeLike, b: SizeLike) -> Answer:
         difference = self.simplify(b) - self.simplify(a)
-        if self._bounds.lower(difference) >= 0:
+        if self._bounds.at_least(difference, 0):
             return Answer.YES
-        return Answer.NO if self._bounds.upper(difference) < 0 else Answer.UNKNOWN
+        return Answer.NO if self._bounds.at_least(-difference, 1) else Answer.UNKNOWN
 
     def less(self, a: SizeLike, b: SizeLike) -> Answer:
         return self.less_equal(as_size(a) + 1, b)
 
     def divides(self, divisor: SizeLike, size: SizeLike) -> Answer:
         """Whether ``divisor`` (>= 1, as every divisor) divides ``size``. CleaveError when it is a constant < 1."""
-        remainder = apply("mod", (self.simplify(size), self.simplify(divisor)), self._bounds)
-        return self.equal(remainder, ZERO)
+        divisor = self.simplify(divisor)
+        return self._is_zero(apply("mod", (self.simplify(size), divisor), self._bounds), divisor)
+
+    def _is_zero(self, size: Size, positive: Size | None = None) -> Answer:
+        """Whether the size is 0; ``positive`` is taken to be >= 1."""
+        at_least = self._bounds.at_least
+        if size is ZERO or (at_least(size, 0, positive) and at_least(-size, 0, positive)):
+            return Answer.YES
+        never = _never_zero(size) or at_least(size, 1, positive) or at_least(-size, 1, positive)
+        return Answer.NO if never else Answer.UNKNOWN
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Facts) and self.texts == other.texts
@@ -232,7 +233,7 @@ def _bounds_from(nonnegative: list[tuple[Size, str]]) -> Bounds:
             intervals[name] = _meet(intervals.get(name, (0, inf)), interval)
             _check(intervals[name], f"{text!r} leaves no value for {name!r}")
     general = [size for size in dict.fromkeys(general) if BASE.lower(size) < 0]
-    bounds = _propagate(Bounds(intervals, general))
+    bounds = _propagate(Bounds(intervals, general)) if intervals or general else BASE
     for size, text in nonnegative:
         if bounds.upper(size) < 0:
             raise CleaveError(f"the facts contradict each other: {text!r} cannot hold")

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import gcd, inf
 from typing import Final
 
-from cleave.dialects.size import Atom, Monomial, Size, divide_monomials, from_atom, from_terms
+from cleave.dialects.size import Atom, Monomial, Size, divide_monomials, from_atom, from_terms, multiply_monomials
 from cleave.errors import CleaveError
 
 #: An end of an interval: an int, or -inf / inf.
 End = int | float
 Interval = tuple[End, End]
+_Terms = dict[Monomial, int]
 
 _STEPS: Final = 40  # polynomials looked at in one search
 _MAX_TERMS: Final = 24  # above this only plain interval arithmetic
@@ -33,75 +33,120 @@ class Bounds:
     def __init__(self, symbols: Mapping[str, Interval] | None = None, nonnegative: Sequence[Size] = ()) -> None:
         self.symbols = dict(symbols or {})
         self.nonnegative = tuple(nonnegative)
-        self._lower: dict[tuple[Size, Size | None], End] = {}
+        self._lower: dict[Size, End] = {}
+        self._nonnegative: dict[tuple[Size, Size | None], bool] = {}
         self._structural: dict[Size, End] = {}
         self._atoms: dict[Atom, Interval] = {}
+        self._monomials: dict[Monomial, Interval] = {}
+        self._facts: dict[Atom, list[Size]] = {}
 
-    def lower(self, size: Size, positive: Size | None = None) -> End:
-        """The greatest lower bound that is found; -inf when none is. ``positive``: a size taken to be >= 1."""
-        found = self._lower.get((size, positive))
+    def lower(self, size: Size) -> End:
+        """The greatest lower bound that is found; -inf when none is."""
+        found = self._lower.get(size)
         if found is None:
-            known = self.nonnegative if positive is None else (*self.nonnegative, positive - 1)
-            found = self._search(size, known, _CASES)
+            found = self._search(size, self.nonnegative)
             if self is not BASE:  # never less than without facts, so that facts only ever simplify further
-                found = max(found, BASE.lower(size, positive))
-            self._lower[size, positive] = found
+                found = max(found, BASE.lower(size))
+            self._lower[size] = found
         return found
 
     def upper(self, size: Size) -> End:
         return -self.lower(-size)
 
+    def at_least(self, size: Size, bound: int, positive: Size | None = None) -> bool:
+        """Whether size >= bound is proved; ``positive`` is a size taken to be >= 1. Quicker than `lower`."""
+        size = size - bound
+        found = self._nonnegative.get((size, positive))
+        if found is None:
+            known = self.nonnegative if positive is None else (*self.nonnegative, positive - 1)
+            found = self._search(size, known, enough=0) >= 0
+            if not found and self is not BASE:
+                found = BASE.at_least(size, 0, positive)
+            self._nonnegative[size, positive] = found
+        return found
+
     def _structural_lower(self, size: Size) -> End:
         """As `lower`, without the polynomials from facts: their atoms would make this recursion endless."""
         found = self._structural.get(size)
         if found is None:
-            found = self._structural[size] = self._search(size, (), _CASES)
+            found = self._structural[size] = self._search(size, ())
         return found
 
-    def _search(self, size: Size, known: tuple[Size, ...], cases: int) -> End:
-        best = self._interval_lower(size)
-        if len(size.terms) > _MAX_TERMS or size.value is not None:
+    def _search(self, size: Size, known: tuple[Size, ...], cases: int = _CASES, enough: End = inf) -> End:
+        """The greatest lower bound, or one that is ``enough``."""
+        best = self._interval_lower(dict(size.terms))
+        if best >= enough or len(size.terms) > _MAX_TERMS or size.value is not None:
             return best
-        seen = {size}
-        queue: deque[tuple[Size, int]] = deque([(size, 1)])
+        # Plain dicts: interning what is only passed through would fill the table of sizes.
+        seen = {frozenset(size.terms)}
+        queue: deque[tuple[_Terms, int]] = deque([(dict(size.terms), 1)])
         while queue and len(seen) < _STEPS:
             current, scale = queue.popleft()
             for reduced, factor in self._reductions(current, known):
-                if reduced in seen or len(reduced.terms) > _MAX_TERMS or scale * factor > _MAX_SCALE:
+                key = frozenset(reduced.items())
+                if key in seen or len(reduced) > _MAX_TERMS or scale * factor > _MAX_SCALE:
                     continue
-                seen.add(reduced)
+                seen.add(key)
                 queue.append((reduced, scale * factor))
                 best = max(best, _ceil_divide(self._interval_lower(reduced), scale * factor))
-        return max(best, self._by_cases(size, known, cases))
+                if best >= enough:
+                    return best
+        return self._by_cases(size, known, cases, best, enough)
 
-    def _by_cases(self, size: Size, known: tuple[Size, ...], cases: int) -> End:
-        """min(a, b) is a, and then a <= b, or b, and then b <= a: the lesser of the bounds in the two cases."""
+    def _by_cases(self, size: Size, known: tuple[Size, ...], cases: int, best: End, enough: End) -> End:
+        """min(a, b) is a, and then a <= b, or b, and then b <= a: the lesser of the bounds, if that improves ``best``."""
         choice = next((a for m, _ in size.terms for a in m if a.kind in ("min", "max")), None)
         if choice is None or not cases or len(choice.args) > _MAX_CASES:
-            return -inf
-        lows: list[End] = []
+            return best
+        low: End = inf
         for arg in choice.args:
             others = [other for other in choice.args if other is not arg]
             implied = (other - arg if choice.kind == "min" else arg - other for other in others)
-            lows.append(self._search(_replace(size, choice, arg), (*known, *implied), cases - 1))
-        return min(lows)
+            low = min(low, self._search(_replace(size, choice, arg), (*known, *implied), cases - 1, enough))
+            if low <= best:
+                return best
+        return low
 
-    def _reductions(self, size: Size, known: tuple[Size, ...]) -> Iterator[tuple[Size, int]]:
-        """(q, k) with k*size >= q: a term that pulls the bound down is cancelled by something known to be >= 0."""
-        pulling = [term for term in size.terms if self._term_interval(*term)[0] < 0]
+    def _reductions(self, terms: _Terms, known: tuple[Size, ...]) -> Iterator[tuple[_Terms, int]]:
+        """(q, k) with k*terms >= q: a term that pulls the bound down is cancelled by something known to be >= 0."""
+        lows = {monomial: self._term_interval(monomial, coefficient)[0] for monomial, coefficient in terms.items()}
+        pulling = [monomial for monomial, low in lows.items() if low < 0]
         if not pulling:
             return
-        candidates = [*known, *(p for atom in _atoms_of(size) for p in self._atom_facts(atom))]
-        for monomial, coefficient in pulling:
-            for nonnegative in candidates:
-                for divisor, c in nonnegative.terms:
-                    cofactor = divide_monomials(monomial, divisor) if (c < 0) == (coefficient < 0) else None
-                    if cofactor is None or any(self._atom_interval(atom)[0] < 0 for atom in cofactor):
-                        continue
-                    common = gcd(c, coefficient)
-                    factor, times = abs(c) // common, from_terms((cofactor, abs(coefficient) // common))
-                    with suppress(CleaveError):  # too large to be of use
-                        yield size * factor - nonnegative * times, factor
+        atoms = dict.fromkeys(atom for monomial in terms for atom in monomial)
+        candidates = [*known, *(p for atom in atoms for p in self._facts_of(atom))]
+        matches = {monomial: list(self._matches(monomial, terms, candidates)) for monomial in pulling}
+        # A term without a lower bound must be cancelled by something, sooner or later; so that one and now.
+        unbounded = [monomial for monomial in pulling if lows[monomial] == -inf]
+        if unbounded:
+            pulling = [min(unbounded, key=lambda monomial: len(matches[monomial]))]
+        for monomial in pulling:
+            for nonnegative, cofactor, c in matches[monomial]:
+                common = gcd(c, terms[monomial])
+                factor, times = abs(c) // common, abs(terms[monomial]) // common
+                yield _combine(terms, factor, nonnegative, cofactor, -times), factor
+
+    def _matches(
+        self, monomial: Monomial, terms: _Terms, candidates: list[Size]
+    ) -> Iterator[tuple[Size, Monomial, int]]:
+        """(p, m, c): m >= 0, and the term of p with the coefficient c becomes, times m, one of ``monomial``."""
+        for nonnegative in candidates:
+            for divisor, c in nonnegative.terms:
+                cofactor = divide_monomials(monomial, divisor) if (c < 0) == (terms[monomial] < 0) else None
+                if cofactor is None or (monomial and not divisor and not _is_of_use(nonnegative, cofactor, terms)):
+                    continue
+                if all(self._atom_interval(atom)[0] >= 0 for atom in cofactor):
+                    yield nonnegative, cofactor, c
+
+    def _facts_of(self, atom: Atom) -> list[Size]:
+        found = self._facts.get(atom)
+        if found is None:
+            try:
+                found = self._atom_facts(atom)
+            except CleaveError:  # too large to be of use
+                found = []
+            self._facts[atom] = found
+        return found
 
     def _atom_facts(self, atom: Atom) -> list[Size]:
         """Polynomials that are >= 0 by the meaning of the atom."""
@@ -123,17 +168,21 @@ class Bounds:
             facts.append(numerator - this)
         return facts
 
-    def _interval_lower(self, size: Size) -> End:
+    def _interval_lower(self, terms: _Terms) -> End:
         total: End = 0
-        for term in size.terms:
-            total = _plus(total, self._term_interval(*term)[0])
+        for monomial, coefficient in terms.items():
+            total = _plus(total, self._term_interval(monomial, coefficient)[0])
         return total
 
     def _term_interval(self, monomial: Monomial, coefficient: int) -> Interval:
-        low, high = 1, 1
-        for atom in dict.fromkeys(monomial):
-            low, high = _product((low, high), _power(self._atom_interval(atom), monomial.count(atom)))
-        return _product((low, high), (coefficient, coefficient))
+        found = self._monomials.get(monomial)
+        if found is None:
+            found = (1, 1)
+            for atom in dict.fromkeys(monomial):
+                found = _product(found, _power(self._atom_interval(atom), monomial.count(atom)))
+            self._monomials[monomial] = found
+        low, high = _times(found[0], coefficient), _times(found[1], coefficient)
+        return (low, high) if coefficient > 0 else (high, low)
 
     def _atom_interval(self, atom: Atom) -> Interval:
         if atom.kind == "symbol":
@@ -201,8 +250,23 @@ def _power(base: Interval, exponent: int) -> Interval:
     return (max(0, result[0]), result[1]) if exponent % 2 == 0 else result
 
 
-def _atoms_of(size: Size) -> list[Atom]:
-    return list(dict.fromkeys(atom for monomial, _ in size.terms for atom in monomial))
+def _is_of_use(nonnegative: Size, cofactor: Monomial, terms: _Terms) -> bool:
+    """Whether the product stays within the monomials there are; else n <= n*s <= n*s*s <= ... would not end."""
+    return all(
+        any(divide_monomials(monomial, multiply_monomials(factor, cofactor)) is not None for monomial in terms)
+        for factor, _ in nonnegative.terms
+    )
+
+
+def _combine(terms: _Terms, factor: int, other: Size, cofactor: Monomial, times: int) -> _Terms:
+    """factor*terms + times*cofactor*other."""
+    total = {monomial: factor * coefficient for monomial, coefficient in terms.items()}
+    for monomial, coefficient in other.terms:
+        product = multiply_monomials(monomial, cofactor)
+        total[product] = total.get(product, 0) + times * coefficient
+        if not total[product]:
+            del total[product]
+    return total
 
 
 def _replace(size: Size, atom: Atom, by: Size) -> Size:

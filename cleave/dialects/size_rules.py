@@ -131,15 +131,13 @@ def _is_ceiling(a: Size, b: Size) -> bool:
 
 def _known_quotient(a: Size, b: Size, bounds: Bounds) -> Size | None:
     """a in [k*b, (k+1)*b) is known: the quotient is k."""
-    low = bounds.lower(a)
-    if isinstance(low, int):
-        high = bounds.upper(a)
-        if b.value is not None:
-            same = isinstance(high, int) and low // b.value == high // b.value
-            return const(low // b.value) if same else None
-        if low >= 0 and bounds.lower(b - a, b) >= 1:
-            return ZERO
-    if bounds.upper(a) < 0 and bounds.lower(a + b, b) >= 0:
+    if b.value is not None:
+        low, high = bounds.lower(a), bounds.upper(a)
+        if isinstance(low, int) and isinstance(high, int) and low // b.value == high // b.value:
+            return const(low // b.value)
+    elif bounds.at_least(b - a, 1, positive=b) and bounds.at_least(a, 0, positive=b):
+        return ZERO
+    elif bounds.at_least(-a, 1, positive=b) and bounds.at_least(a + b, 0, positive=b):
         return const(-1)
     return None
 
@@ -223,7 +221,7 @@ def _common_factor(sizes: Iterable[Size], bounds: Bounds) -> Size | None:
         for monomial, coefficient in size.terms:
             divisor = gcd(divisor, coefficient)
             shared = list(monomial) if shared is None else _intersection(shared, monomial)
-    shared = [atom for atom in shared or () if bounds.lower(from_atom(atom)) >= 0]
+    shared = [atom for atom in shared or () if bounds.at_least(from_atom(atom), 0)]
     return from_terms((tuple(shared), divisor)) if divisor > 1 or (divisor and shared) else None
 
 
@@ -281,7 +279,7 @@ def _undominated(kind: str, args: list[Size], bounds: Bounds) -> list[Size]:
     kept: list[Size] = []
     for index, arg in enumerate(args):
         others = kept + args[index + 1 :]
-        if not any(bounds.lower(arg - other if kind == "min" else other - arg) >= 0 for other in others):
+        if not any(bounds.at_least(other - arg if kind == "max" else arg - other, 0) for other in others):
             kept.append(arg)
     return kept
 
