@@ -36,7 +36,7 @@ with _without_numpy():
 # pay for a failed import.
 _mlir.globals.append_dialect_search_prefix("cleave.dialects")
 
-__all__ = ["context", "ir", "passmanager"]
+__all__ = ["context", "ir", "passmanager", "register"]
 
 
 def context(*, allow_unregistered: bool = False, multithreading: bool = False) -> ir.Context:
@@ -46,11 +46,16 @@ def context(*, allow_unregistered: bool = False, multithreading: bool = False) -
     of ``MLIRError``; the bindings abort the process on some errors that they would otherwise hold back.
     One thread is the default: diagnostics come in order, and the process may fork.
     """
-    from cleave.dialects import cleave
-
     ctx = ir.Context()
     ctx.emit_error_diagnostics = True
     ctx.allow_unregistered_dialects = allow_unregistered
     ctx.enable_multithreading(multithreading)
-    cleave.register(ctx)
+    register(ctx)
     return ctx
+
+
+def register(ctx: ir.Context) -> None:
+    """Load the cleave dialect into ``ctx`` if it is not there; not while a pass manager runs on it."""
+    from cleave.dialects import cleave
+
+    cleave.register(ctx)
