@@ -34,13 +34,14 @@ Step = Callable[[Frame], None]
 
 
 class CompiledBlock:
-    """Steps in order, and the slots of what the terminator passes on."""
+    """Steps in order, the slots of what the terminator passes on, and where a branch goes with which part of that."""
 
     def __init__(self, arguments: list[int]) -> None:
         self.arguments = arguments
         self.steps: list[Step] = []
         self.owners: dict[int, Operation] = {}
         self.passed: list[int] = []
+        self.successors: list[tuple[str, slice]] = []
 
     def add(self, step: Step, owner: Operation) -> None:
         self.steps.append(step)
@@ -72,14 +73,24 @@ def _explained(error: Exception, op: Operation) -> CleaveError:
 
 
 class CompiledFunction:
-    def __init__(self, body: CompiledBlock, template: Frame) -> None:
-        self.body = body
+    """Blocks by label, the entry first."""
+
+    def __init__(self, blocks: dict[str, CompiledBlock], template: Frame) -> None:
+        self.blocks = blocks
+        self.entry = next(iter(blocks.values()))
         self.template = template
 
     def call(self, machine: Machine, values: Sequence[Any]) -> list[Any]:
         frame = self.template.copy()
         frame[0] = machine
-        return self.body.call(frame, values)
+        block = self.entry
+        while True:
+            passed = block.call(frame, values)
+            if not block.successors:
+                return passed
+            conditional = len(block.successors) == 2
+            label, part = block.successors[1 if conditional and not _truth(passed[0]) else 0]
+            block, values = self.blocks[label], passed[part]
 
 
 def compiled(function: Function, in_combiner: bool = False) -> CompiledFunction:
@@ -99,7 +110,8 @@ class _Compiler:
         self.constants: set[int] = set()
 
     def function(self) -> CompiledFunction:
-        return CompiledFunction(self.region(self.source.body, "tt.func"), self.template)
+        blocks = {block.label: self.block(block) for block in self.source.body.blocks}
+        return CompiledFunction(blocks, self.template)
 
     def new_slot(self, value: Value) -> int:
         slot = self.slots[value] = len(self.template)
@@ -111,16 +123,14 @@ class _Compiler:
 
     def region(self, region: Region, owner: str) -> CompiledBlock:
         if len(region.blocks) != 1:
-            raise CleaveError(
-                f"a region of '{owner}' with {len(region.blocks)} blocks: only structured control flow is run"
-            )
+            raise CleaveError(f"a region of '{owner}' with {len(region.blocks)} blocks is not run")
         return self.block(region.blocks[0])
 
     def block(self, block: Block) -> CompiledBlock:
         code = CompiledBlock([self.new_slot(argument) for argument in block.arguments])
         for op in block.operations:
             if op.name in _TERMINATORS:
-                code.passed = self.reads(op.operands)
+                code.passed, code.successors = self.reads(op.operands), _successors(op)
                 continue
             try:
                 step = self.step(op)
@@ -164,6 +174,16 @@ class _Compiler:
                 frame[slot] = result
 
         return step
+
+
+def _successors(op: Operation) -> list[tuple[str, slice]]:
+    """Where a branch goes, with the part of its operands that it passes there."""
+    if op.name == "cf.br":
+        return [(op.successors[0], slice(None))]
+    if op.name == "cf.cond_br":
+        then = 1 + attribute(op, "operandSegmentSizes")[1]
+        return [(op.successors[0], slice(1, then)), (op.successors[1], slice(then, None))]
+    return []
 
 
 def _expected(type_: Type) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
@@ -379,4 +399,6 @@ CONTROL_RULES: dict[str, Callable[[_Compiler, Operation], Step]] = {
     "tt.reduce": _reduce,
     "tt.scan": _scan,
 }
-_TERMINATORS = frozenset(("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return"))
+_TERMINATORS = frozenset(
+    ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "cf.br", "cf.cond_br")
+)

@@ -141,12 +141,11 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Block:
+    """``label`` is its name with the ``^``, or empty for an entry block that has none."""
+
+    label: str
     arguments: list[Value]
     operations: list[Operation]
-
-    @property
-    def terminator(self) -> Operation | None:
-        return self.operations[-1] if self.operations else None
 
 
 @dataclass(slots=True, eq=False)
@@ -186,7 +185,7 @@ class Function:
     argument_attributes: list[dict[str, Any]]
     position: Position
     module: Module = field(repr=False)
-    compiled: dict[bool, Any] = field(default_factory=dict, repr=False)
+    compiled: dict[bool, Any] = field(default_factory=dict[bool, Any], repr=False)
 
 
 @dataclass(eq=False)

@@ -62,7 +62,7 @@ class _Slot:
     base: int
     bytes: np.ndarray
     writable: bool
-    views: dict[DType, np.ndarray] = field(default_factory=dict)
+    views: dict[DType, np.ndarray] = field(default_factory=dict[DType, np.ndarray])
 
     def view(self, dtype: DType) -> np.ndarray:
         view = self.views.get(dtype)

@@ -98,7 +98,7 @@ def _function(operation: Operation, module: Module) -> Function:
     if tuple(argument.type for argument in body.blocks[0].arguments) != function_type.inputs:
         raise CleaveError(f"the arguments of @{name}'s entry block differ from its type {function_type}", where)
     is_public = attributes.get("sym_visibility", "public") == "public"
-    argument_attributes = attributes.get("arg_attrs") or [{} for _ in function_type.inputs]
+    argument_attributes: list[dict[str, Any]] = attributes.get("arg_attrs") or [{} for _ in function_type.inputs]
     return Function(name, function_type, body, is_public, argument_attributes, where, module)
 
 
@@ -287,12 +287,12 @@ class _Parser:
             self.values = {}
         blocks: list[Block] = []
         if self.kind != "block" and self.token != "}":
-            blocks.append(Block([], self.operations()))
+            blocks.append(Block("", [], self.operations()))
         while self.kind == "block":
-            self.advance()
+            label = self.advance()
             arguments = self.block_arguments() if self.accept("(") else []
             self.expect(":", "after the block's label")
-            blocks.append(Block(arguments, self.operations()))
+            blocks.append(Block(label, arguments, self.operations()))
         for name in self.bound[mark:]:
             del self.values[name]
         del self.bound[mark:]
