@@ -1,0 +1,108 @@
+"""Emits graph ops into a function: infers types, reuses equal ops, folds casts of literals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cleave.bindings import ir
+from cleave.dialects import cleave, ops
+from cleave.dialects.dims import Dim
+from cleave.dialects.ops import TensorType
+from cleave.errors import CleaveError
+
+
+class Emitter:
+    """Builds ops at ``before``; ``dims`` has the dim of each name, ``extents`` the symbols that are static."""
+
+    def __init__(self, dims: dict[str, Dim], extents: Mapping[str, int]) -> None:
+        self.dims, self.extents = dims, extents
+        self.order: Sequence[str] = ()
+        self.location: ir.Location | None = None
+        self.point: ir.InsertionPoint | None = None
+        self._known: dict[Any, ir.Value] = {}
+
+    def before(self, op: ir.Operation, order: Sequence[str] = ()) -> None:
+        """From now on emit before ``op``, at its location, with dims in the order of ``order`` where that is free."""
+        self.location, self.point, self.order = op.location, ir.InsertionPoint(op), order
+
+    def forget(self) -> None:
+        """Reuse nothing emitted so far: the next place may come before it."""
+        self._known.clear()
+
+    def names(self, value: ir.Value) -> tuple[str, ...]:
+        return cleave.tensor_type_of(value).names
+
+    def dtype(self, value: ir.Value) -> str:
+        return cleave.tensor_type_of(value).dtype
+
+    def emit(self, name: str, *operands: ir.Value, dtype: str | None = None, order: Sequence[str] | None = None,
+             **attrs: Any) -> ir.Value:  # fmt: skip
+        """``cleave.<name>`` on the operands; ``dtype`` and ``order`` where the table leaves them free."""
+        attrs = {key.rstrip("_"): value for key, value in attrs.items()}
+        inferred = ops.infer(name, [cleave.tensor_type_of(operand) for operand in operands], attrs)
+        names = inferred.names
+        if ops.OPS[name].free_order:
+            names = tuple(sorted(names, key=self._rank) if order is None else order)
+        return self._build(name, operands, attrs, names, dtype or inferred.dtype)
+
+    def constant(self, value: float | int | bool, dtype: str, names: Sequence[str] = ()) -> ir.Value:
+        return self._build("constant", (), {"value": value}, names, dtype)
+
+    def _rank(self, name: str) -> int:
+        return self.order.index(name) if name in self.order else len(self.order)
+
+    def _build(
+        self, name: str, operands: Sequence[ir.Value], attrs: Mapping[str, Any], names: Sequence[str], dtype: str
+    ) -> ir.Value:
+        if dtype not in ops.DTYPES:
+            raise CleaveError(f"element type {dtype} is not supported")
+        key = (name, tuple(operands), repr(sorted(attrs.items())), tuple(names), dtype)
+        if key not in self._known:
+            type_ = TensorType(tuple(self.dims[n] for n in names), dtype)
+            self._known[key] = cleave.build(name, operands, attrs, result=type_, extents=self.extents,
+                                            loc=self.location, ip=self.point)  # fmt: skip
+        return self._known[key]
+
+    def literal(self, value: ir.Value) -> float | int | bool | None:
+        """The value of a splat constant; None for anything else."""
+        owner = value.owner
+        if isinstance(owner, ir.Block) or owner.name != "cleave.constant":
+            return None
+        return cleave.plain_attrs(owner.operation, ops.OPS["constant"])["value"]
+
+    def cast(self, value: ir.Value, dtype: str) -> ir.Value:
+        """Conversion to ``dtype``; that of a literal is done here, that of an index counts in ``dtype`` at once."""
+        source = self.dtype(value)
+        if source == dtype:
+            return value
+        literal = self.literal(value)
+        if literal is not None and (ops.is_float(dtype) or not ops.is_float(source)) and dtype != "i1":
+            return self.constant(literal, dtype, self.names(value))
+        owner = value.owner
+        if not isinstance(owner, ir.Block) and owner.name == "cleave.index" and dtype in ("i32", "i64", "index"):
+            return self.emit("index", dim=str(self.dims[self.names(value)[0]]), dtype=dtype)
+        return self.emit("cast", value, dtype=dtype)
+
+    def spread(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
+        """``value`` with all of ``names`` among its dims."""
+        missing = [name for name in names if name not in self.names(value)]
+        if not missing:
+            return value
+        dtype = self.dtype(value)
+        one: float | int | bool = True if dtype == "i1" else 1.0 if ops.is_float(dtype) else 1
+        return self.emit("mul", value, self.constant(one, dtype, missing))
+
+    def laid_out(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
+        """``value`` with just ``names`` as its dims, in this order in memory."""
+        if set(self.names(value)) == set(names) and self.names(value) != tuple(names):
+            return self.emit("cast", value, dtype=self.dtype(value), order=names)
+        if self.names(value) == tuple(names):
+            return value
+        spread_literal = self.literal(value)
+        if spread_literal is not None:
+            return self.constant(spread_literal, self.dtype(value), names)
+        outer, self.order = self.order, names
+        spread = self.spread(value, names)
+        self.order = outer
+        return spread

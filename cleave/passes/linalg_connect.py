@@ -1,0 +1,189 @@
+"""Ties the axes of tensors together through the ops between them, and names the dims that result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from cleave.bindings import ir
+from cleave.passes import linalg_dims
+from cleave.passes.linalg_body import Unraisable
+from cleave.passes.linalg_dims import DimClasses, Names
+from cleave.passes.linalg_generic import Generic
+
+
+def shape_of(value: ir.Value) -> list[int | None]:
+    """Static extents of a ranked tensor; None: dynamic. Unraisable for any other type."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        raise Unraisable(f"a value of type {value.type}")
+    type_ = value.type
+    return [None if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)]
+
+
+def groups_of(op: ir.Operation) -> list[list[int]]:
+    """The reassociation of a collapse_shape or expand_shape."""
+    return [[ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(group)]
+            for group in ir.ArrayAttr(op.attributes["reassociation"])]  # fmt: skip
+
+
+def real_axes(group: Sequence[int], shape: Sequence[int | None]) -> list[int]:
+    """The axes of a reassociation group that are more than units; the first where all are units."""
+    return [axis for axis in group if shape[axis] != 1] or list(group[:1])
+
+
+def undone_collapse(op: ir.Operation) -> ir.Value | None:
+    """For an expand_shape that undoes a collapse_shape: the tensor before both."""
+    source = op.operands[0].owner
+    if isinstance(source, ir.Block) or source.name != "tensor.collapse_shape":
+        return None
+    same = source.attributes["reassociation"] == op.attributes["reassociation"]
+    before = source.operands[0]
+    return before if same and before.type == op.results[0].type else None
+
+
+class Connector:
+    """``connect`` each op in order, then ``name`` the classes; ``renames`` are (op, operand, axis) that need a rename."""
+
+    def __init__(self) -> None:
+        self.classes = DimClasses()
+        self.renames: dict[tuple[int, int, int], Hashable] = {}
+        self.generics: dict[int, Generic] = {}
+        self._seen: dict[ir.Value, list[Hashable]] = {}
+
+    def axes(self, value: ir.Value) -> list[Hashable]:
+        """The nodes of a tensor's axes."""
+        if value not in self._seen:
+            shape = shape_of(value)
+            self._seen[value] = [(value, axis) for axis in range(len(shape))]
+            self.classes.keep_apart(self._seen[value])
+            for node, extent in zip(self._seen[value], shape, strict=True):
+                self.classes.set_extent(node, extent)
+        return self._seen[value]
+
+    def knows(self, value: ir.Value) -> bool:
+        return value in self._seen
+
+    def loops(self, number: int) -> list[Hashable]:
+        """The nodes of the loops of the generic that is op ``number``."""
+        return [(number, loop) for loop in range(len(self.generics[number].reduced))]
+
+    def connect(self, number: int, op: ir.Operation) -> None:
+        """Tie what op ``number`` of the function ties. Unraisable where it cannot be one of ours."""
+        rule = _RULES.get(op.name)
+        if rule is not None:
+            rule(self, number, op)
+
+    def connect_generic(self, number: int, op: ir.Operation) -> None:
+        generic = self.generics[number] = Generic(op)
+        loops = self.loops(number)
+        self.classes.keep_apart(loops)
+        for result, map_ in zip(op.results, generic.maps[generic.inputs :], strict=True):
+            for node, loop in zip(self.axes(result), map_, strict=True):
+                if loop is not None:
+                    self._unite(loops[loop], node)
+        read = [True] * generic.inputs + generic.read_outputs
+        for index, (operand, map_) in enumerate(zip(op.operands, generic.maps, strict=True)):
+            if not read[index]:
+                continue
+            for axis, (node, loop) in enumerate(zip(self.axes(operand), map_, strict=True)):
+                if loop is not None and not self.classes.unite(loops[loop], node):
+                    self.renames[number, index, axis] = loops[loop]
+                    self.classes.define_rename(node, loops[loop])
+
+    def _unite(self, a: Hashable, b: Hashable) -> None:
+        if not self.classes.unite(a, b):
+            raise Unraisable("it makes one dimension of two")
+
+    def connect_collapse(self, number: int, op: ir.Operation) -> None:
+        self._connect_reassociation(op, op.operands[0], op.results[0])
+
+    def connect_expand(self, number: int, op: ir.Operation) -> None:
+        before = undone_collapse(op)
+        if before is None:
+            self._connect_reassociation(op, op.results[0], op.operands[0])
+        else:
+            self._connect_same(before, op.results[0])
+
+    def _connect_reassociation(self, op: ir.Operation, long: ir.Value, short: ir.Value) -> None:
+        parts, wholes = self.axes(long), self.axes(short)
+        for group, whole in zip(groups_of(op), wholes, strict=True):
+            real = real_axes(group, shape_of(long))
+            if len(real) == 1:
+                self._unite(parts[real[0]], whole)
+            else:
+                self.classes.define_product(whole, [parts[axis] for axis in real])
+
+    def connect_cast(self, number: int, op: ir.Operation) -> None:
+        self._connect_same(op.operands[0], op.results[0])
+
+    def _connect_same(self, a: ir.Value, b: ir.Value) -> None:
+        for one, other in zip(self.axes(a), self.axes(b), strict=True):
+            self._unite(one, other)
+
+    def connect_slice(self, number: int, op: ir.Operation) -> None:
+        """A static slice: the axes that it does not cut stay what they are."""
+        for axis, (one, other) in enumerate(zip(self.axes(op.operands[0]), self.axes(op.results[0]), strict=True)):
+            if slice_range(op, axis) is None:
+                self._unite(one, other)
+
+    def name(self, tensors: Sequence[ir.Value]) -> Names:
+        """Names by role in contractions first, then by position in ``tensors``, then whatever is left."""
+        names = Names(self.classes)
+        for number in self.generics:
+            self._name_contractions(number, names)
+        for value in tensors:
+            if value in self._seen:
+                names.give_axes(self._seen[value])
+        for number in self.generics:
+            names.give_axes(self.loops(number))
+        for nodes in self._seen.values():
+            names.give_axes(nodes)
+        return names
+
+    def _name_contractions(self, number: int, names: Names) -> None:
+        generic = self.generics[number]
+        for result in range(len(generic.outputs) if generic.reductions else 0):
+            try:
+                factors = generic.reduction(result).factors
+            except Unraisable:
+                continue
+            if factors is not None:
+                a, b = (generic.loops_of(factor) for factor in factors)
+                if a != b:
+                    self._name_contraction(generic, self.loops(number), a, b, names)
+
+    def _name_contraction(
+        self, generic: Generic, loops: Sequence[Hashable], a: frozenset[int], b: frozenset[int], names: Names
+    ) -> None:
+        order = [loop for loop in generic.output_order if loop not in generic.reductions]
+        batch = [loop for loop in order if loop in a and loop in b]
+        rows = [loop for loop in order if loop in a and loop not in b]
+        columns = [loop for loop in order if loop in b and loop not in a]
+        if rows and columns and order.index(rows[-1]) > order.index(columns[-1]):
+            rows, columns = columns, rows
+        for loop in batch:
+            names.give(loops[loop], linalg_dims.BATCH)
+        contracted = linalg_dims.BATCHED_CONTRACTED if batch else linalg_dims.CONTRACTED
+        names.give_group([loops[loop] for loop in rows], linalg_dims.ROWS)
+        names.give_group([loops[loop] for loop in generic.reductions], contracted)
+        names.give_group([loops[loop] for loop in columns], linalg_dims.BATCHED_COLUMNS if batch else linalg_dims.COLUMNS)
+
+
+def slice_range(op: ir.Operation, axis: int) -> tuple[int, int] | None:
+    """Offset and size on an axis that an extract_slice cuts; None where it takes all. Unraisable unless static."""
+    marker = ir.ShapedType.get_dynamic_size()
+    offset, size, stride = (list(op.attributes[f"static_{key}"])[axis] for key in ("offsets", "sizes", "strides"))  # pyright: ignore
+    source, result = shape_of(op.operands[0]), shape_of(op.results[0])
+    if len(source) != len(result):
+        raise Unraisable("a slice that drops axes")
+    if stride != 1 or marker in (offset, size):
+        raise Unraisable("a slice whose offsets and sizes are no literals, or whose stride is not 1")
+    return None if offset == 0 and size == source[axis] else (offset, size)
+
+
+_RULES: dict[str, Callable[[Connector, int, ir.Operation], None]] = {
+    "linalg.generic": Connector.connect_generic,
+    "tensor.collapse_shape": Connector.connect_collapse,
+    "tensor.expand_shape": Connector.connect_expand,
+    "tensor.cast": Connector.connect_cast,
+    "tensor.extract_slice": Connector.connect_slice,
+}

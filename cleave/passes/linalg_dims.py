@@ -1,0 +1,144 @@
+"""Which axes of which tensors are one dimension, and what it is called.
+
+Axes and loops that an op ties together form a class; a class becomes a named dim. Two axes of one tensor, and two loops
+of one op, are never one dim: where uniting would make them so, the use is *renamed* instead. Equal extents alone tie
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cleave.dialects.dims import Dim, Size, const, sym
+
+#: Names by role, in order of preference. "s" and "t" are left to splits.
+ROWS = ("m", "i", "r")
+COLUMNS = ("n", "p", "r", "c")
+BATCHED_COLUMNS = ("n", "e", "p")
+CONTRACTED = ("k", "d", "l")
+BATCHED_CONTRACTED = ("d", "k", "l")
+BATCH = ("b", "h", "g")
+ANY = tuple("prcefgjlovwxyz")
+
+
+class DimClasses:
+    """Union-find over axes and loops, with classes that must stay apart."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Hashable, Hashable] = {}
+        self._apart: dict[Hashable, set[Hashable]] = {}
+        self.extents: dict[Hashable, int] = {}
+        self.products: dict[Hashable, tuple[Hashable, ...]] = {}
+        self.renames: dict[Hashable, Hashable] = {}
+
+    def find(self, node: Hashable) -> Hashable:
+        """The class of ``node``, a new one at first sight."""
+        parent = self._parent.setdefault(node, node)
+        while parent != node:
+            node, parent = parent, self._parent[parent]
+        return node
+
+    def set_extent(self, node: Hashable, extent: int | None) -> None:
+        if extent is not None:
+            self.extents.setdefault(self.find(node), extent)
+
+    def extent(self, node: Hashable) -> int | None:
+        return self.extents.get(self.find(node))
+
+    def keep_apart(self, nodes: Iterable[Hashable]) -> None:
+        roots = [self.find(node) for node in nodes]
+        for root in roots:
+            self._apart.setdefault(root, set()).update(other for other in roots if other != root)
+
+    def unite(self, a: Hashable, b: Hashable) -> bool:
+        """Make two classes one; False, and no change, where they must stay apart."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return True
+        if b in {self.find(other) for other in self._apart.get(a, ())}:
+            return False
+        self._parent[b] = a
+        self._apart.setdefault(a, set()).update(self._apart.get(b, ()))
+        for other in self._apart.get(b, set()):
+            self._apart.setdefault(self.find(other), set()).add(a)
+        for table in (self.extents, self.products):
+            if b in table:
+                table.setdefault(a, table.pop(b))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return True
+
+    def define_product(self, whole: Hashable, factors: Sequence[Hashable]) -> None:
+        """``whole`` is the merger of ``factors``; its first definition counts."""
+        self.products.setdefault(self.find(whole), tuple(factors))
+
+    def define_rename(self, source: Hashable, target: Hashable) -> None:
+        """``target`` is another name for the dim ``source`` in some use, so it has its size."""
+        self.renames.setdefault(target, source)
+
+
+@dataclass
+class Names:
+    """Names given to classes so far."""
+
+    classes: DimClasses
+    by_class: dict[Hashable, str] = field(default_factory=dict)
+
+    def give(self, node: Hashable, pool: Sequence[str]) -> None:
+        """Name the class of ``node`` by the first free name of the pool, unless it has one."""
+        root = self.classes.find(node)
+        if root in self.by_class:
+            return
+        taken = set(self.by_class.values())
+        numbered = (f"d{index}" for index in range(len(taken) + 1))
+        self.by_class[root] = next(name for name in (*pool, *ANY, *numbered) if name not in taken)
+
+    def give_group(self, nodes: Sequence[Hashable], pool: Sequence[str]) -> None:
+        """The last of a group of axes of one role has the role's name, those before it are batch-like."""
+        for node in nodes[-1:]:
+            self.give(node, pool)
+        for node in nodes[:-1]:
+            self.give(node, BATCH)
+
+    def give_axes(self, nodes: Sequence[Hashable]) -> None:
+        """Names by position for a tensor's axes that no contraction has named."""
+        named = [node for node in nodes if self.classes.extent(node) != 1]
+        for position, node in enumerate(reversed(named)):
+            self.give(node, (("n",), ROWS)[position] if position < 2 else BATCH)
+        for node in nodes:
+            self.give(node, ("u",))
+
+    def name(self, node: Hashable) -> str:
+        self.give(node, ())
+        return self.by_class[self.classes.find(node)]
+
+
+def named_dims(names: Names) -> dict[str, Dim]:
+    """Each name's dim. Its size is the symbol of the name, unless the program says more: 1, a product, another dim's."""
+    sizes: dict[Hashable, Size] = {}
+    renames = {names.classes.find(target): source for target, source in names.classes.renames.items()}
+    products = {names.classes.find(whole): factors for whole, factors in names.classes.products.items()}
+
+    def size(node: Hashable, above: tuple[Hashable, ...] = ()) -> Size:
+        root = names.classes.find(node)
+        if root not in sizes:
+            sizes[root] = _size(root, (*above, root))
+        return sizes[root]
+
+    def _size(root: Hashable, above: tuple[Hashable, ...]) -> Size:
+        sources = (renames[root],) if root in renames else products.get(root, ())
+        if names.classes.extent(root) == 1:
+            return const(1)
+        if not sources or any(names.classes.find(source) in above for source in sources):
+            return sym(names.name(root))
+        result = const(1)
+        for source in sources:
+            result = result * size(source, above)
+        return result
+
+    return {name: Dim(name, size(root)) for root, name in list(names.by_class.items())}
+
+
+def static_extents(names: Names, dims: Mapping[str, Dim]) -> dict[str, int]:
+    """The extents of the symbols that are static."""
+    found = {name: names.classes.extent(root) for root, name in names.by_class.items()}
+    return {name: extent for name, extent in found.items() if extent is not None and dims[name].size is sym(name)}

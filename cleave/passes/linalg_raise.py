@@ -1,0 +1,380 @@
+"""Emits graph ops for the ops of one function that can be raised, beside them, and then removes those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import Dim
+from cleave.dialects.ops import TensorType, is_float
+from cleave.errors import CleaveError
+from cleave.passes.emitter import Emitter
+from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
+from cleave.passes.linalg_connect import Connector, groups_of, real_axes, shape_of, slice_range, undone_collapse
+from cleave.passes.linalg_dims import Names, named_dims, static_extents
+from cleave.passes.linalg_generic import Generic, Reduction
+
+BORDER = "builtin.unrealized_conversion_cast"
+_NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+#: Ops without effects that may go when nothing uses them.
+_PURE_DIALECTS = ("arith.", "math.", "tensor.", "linalg.", "builtin.unrealized_conversion_cast", "affine.apply")
+
+
+def tensor_args(op: ir.Operation) -> bool:
+    """Whether the op reads or makes tensors."""
+    return any(isinstance(value.type, ir.ShapedType) for value in (*op.operands, *op.results))
+
+
+class Raiser:
+    """One attempt at a function. ``refused`` has the reasons why ops, by number, stay as they are."""
+
+    def __init__(self, func: ir.Operation, refused: Mapping[int, str]) -> None:
+        self.func, self.refused = func, dict(refused)
+        self.block = func.regions[0].blocks[0]
+        self.ops = [view.operation for view in self.block.operations]
+        self.connector = Connector()
+        self.encoded: dict[ir.Value, ir.Value] = {}
+        self.names: Names
+        self.emitter: Emitter
+
+    def attempt(self) -> None:
+        """Emit what can be raised; what turns out that it cannot is added to ``refused``."""
+        for number, op in enumerate(self.ops):
+            self._guarded(number, lambda number=number, op=op: self.connector.connect(number, op))
+        returned = self.ops[-1].operands
+        self.names = self.connector.name([*self.block.arguments, *returned])
+        dims = named_dims(self.names)
+        self.emitter = Emitter(dims, static_extents(self.names, dims))
+        for number, op in enumerate(self.ops):
+            self._guarded(number, lambda number=number, op=op: self._raise(number, op))
+
+    def _guarded(self, number: int, step: object) -> None:
+        if number in self.refused:
+            return
+        try:
+            step()  # pyright: ignore[reportCallIssue]
+        except Unraisable as reason:
+            self.refused[number] = str(reason)
+        except CleaveError as error:
+            self.refused[number] = error.message
+
+    def _raise(self, number: int, op: ir.Operation) -> None:
+        rule = _RULES.get(op.name)
+        if rule is not None:
+            self.emitter.before(op)
+            rule(self, number, op)
+        elif tensor_args(op) and op.name not in ("tensor.empty", "tensor.dim", "func.return"):
+            raise Unraisable("no tensor op of ours says what it does")
+        elif op.regions or op.name.startswith(("cf.", "func.call")):
+            raise Unraisable("it is no computation on tensors")
+
+    # --- values ------------------------------------------------------------------------------------------------------
+
+    def dim_names(self, value: ir.Value) -> list[str]:
+        return [self.names.name(node) for node in self.connector.axes(value)]
+
+    def tensor(self, value: ir.Value) -> ir.Value:
+        """The tensor as a value of ours. It may lack dims along which it is constant."""
+        if value not in self.encoded:
+            if not isinstance(value.owner, ir.Block) and value.owner.name == "tensor.empty":
+                raise Unraisable("it reads a tensor that nothing has written")
+            self.encoded[value] = self._border_in(value, self.dim_names(value))
+        return self.encoded[value]
+
+    def _border_in(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
+        dims = [self.emitter.dims[name] for name in names]
+        shape = [ir.ShapedType.get_dynamic_size() if n is None else n for n in shape_of(value)]
+        dtype = value.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
+        cleave.dtype_of(dtype)
+        type_ = ir.RankedTensorType.get(shape, dtype, cleave.dims_attr(dims))
+        return ir.Operation.create(BORDER, [type_], [value], ip=self.emitter.point, loc=self.emitter.location).results[0]
+
+    def scalar(self, value: ir.Value) -> ir.Value:
+        """A scalar from outside a body as a tensor of rank 0."""
+        owner = value.owner
+        if not isinstance(owner, ir.Block):
+            if owner.name == "tensor.dim":
+                counted = self._extent(owner.operation)
+                if counted is not None:
+                    return counted
+            if owner.name in SCALAR_OPS:
+                return SCALAR_OPS[owner.name](self.emitter, owner.operation, [self.scalar(o) for o in owner.operands])
+        type_ = ir.RankedTensorType.get([], value.type)
+        point, location = self.emitter.point, self.emitter.location
+        held = ir.Operation.create("tensor.from_elements", [type_], [value], ip=point, loc=location)
+        return self._border_in(held.results[0], [])
+
+    def _extent(self, op: ir.Operation) -> ir.Value | None:
+        """The extent of an axis: as many ones as it has elements."""
+        tensor, position = op.operands
+        index = position.owner
+        if isinstance(index, ir.Block) or index.name != "arith.constant" or not self.connector.knows(tensor):
+            return None
+        name = self.dim_names(tensor)[ir.IntegerAttr(index.attributes["value"]).value]
+        ones = self.emitter.constant(1, "i64", [name])
+        return self.emitter.cast(self.emitter.emit("reduce", ones, kind="sum", over=[name]), "index")
+
+    def without(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
+        """``value`` without dims of extent 1."""
+        present = [name for name in names if name in self.emitter.names(value)]
+        if not present:
+            return value
+        kind = "max" if self.emitter.dtype(value) == "i1" else "sum"
+        return self.emitter.emit("reduce", value, kind=kind, over=present)
+
+    def renamed(self, value: ir.Value, pairs: Mapping[str, str]) -> ir.Value:
+        """``value`` with several dims renamed at once."""
+        pairs = {old: new for old, new in pairs.items() if old in self.emitter.names(value)}
+        clash = any(new in self.emitter.names(value) for new in pairs.values())
+        steps = list(pairs.items())
+        if clash:
+            between = {old: f"{new}_{old}" for old, new in pairs.items()}
+            for old, middle in between.items():
+                self.emitter.dims[middle] = Dim(middle, self.emitter.dims[old].size)
+            steps = [*between.items(), *((between[old], new) for old, new in pairs.items())]
+        for old, new in steps:
+            if self.emitter.dims[old].size is not self.emitter.dims[new].size:
+                raise Unraisable(f"dimension '{old}' would have to be '{new}', whose size is another")
+            value = self.emitter.emit("rename", value, from_=old, to=str(self.emitter.dims[new]))
+        return value
+
+    # --- ops ---------------------------------------------------------------------------------------------------------
+
+    def raise_constant(self, number: int, op: ir.Operation) -> None:
+        if isinstance(op.results[0].type, ir.ShapedType):
+            self.encoded[op.results[0]] = SCALAR_OPS["arith.constant"](self.emitter, op, [])
+
+    def raise_generic(self, number: int, op: ir.Operation) -> None:
+        generic = self.connector.generics[number]
+        loops = [self.names.name(node) for node in self.connector.loops(number)]
+        body = _Body(self, number, generic, loops)
+        self.emitter.before(op, [loops[loop] for loop in generic.output_order])
+        for result, value in enumerate(op.results):
+            if any(True for _ in value.uses):
+                self.encoded[value] = body.result(result)
+
+    def raise_collapse(self, number: int, op: ir.Operation) -> None:
+        value, shape = self.tensor(op.operands[0]), shape_of(op.operands[0])
+        names, wholes = self.dim_names(op.operands[0]), self.dim_names(op.results[0])
+        for group, whole in zip(groups_of(op), wholes, strict=True):
+            real = [names[axis] for axis in real_axes(group, shape)]
+            value = self.without(value, [names[axis] for axis in group if names[axis] not in real])
+            if len(real) > 1 and any(name in self.emitter.names(value) for name in real):
+                size = self.emitter.dims[whole].size
+                value = self.emitter.emit("merge", self.emitter.spread(value, real), dims=real, into=f"{whole}={size}")
+        self.encoded[op.results[0]] = value
+
+    def raise_expand(self, number: int, op: ir.Operation) -> None:
+        before = undone_collapse(op)
+        if before is not None:
+            self.encoded[op.results[0]] = self.tensor(before)
+            return
+        value, shape = self.tensor(op.operands[0]), shape_of(op.results[0])
+        wholes, names = self.dim_names(op.operands[0]), self.dim_names(op.results[0])
+        for group, whole in zip(groups_of(op), wholes, strict=True):
+            real = [names[axis] for axis in real_axes(group, shape)]
+            if len(real) > 1 and whole in self.emitter.names(value):
+                value = self._split(value, whole, real)
+        self.encoded[op.results[0]] = value
+
+    def _split(self, value: ir.Value, whole: str, parts: Sequence[str]) -> ir.Value:
+        """Cut off the first part until two are left; what remains in between is the product of the others."""
+        dims = self.emitter.dims
+        while len(parts) > 2:
+            first, *parts = parts
+            rest, size = "_".join(parts), dims[parts[0]].size
+            for part in parts[1:]:
+                size = size * dims[part].size
+            dims[rest] = Dim(rest, size)
+            value = self.emitter.emit("split", value, dim=whole, into=[str(dims[first]), str(dims[rest])])
+            whole = rest
+        return self.emitter.emit("split", value, dim=whole, into=[str(dims[part]) for part in parts])
+
+    def raise_cast(self, number: int, op: ir.Operation) -> None:
+        self.encoded[op.results[0]] = self.tensor(op.operands[0])
+
+    def raise_slice(self, number: int, op: ir.Operation) -> None:
+        value = self.tensor(op.operands[0])
+        names, results = self.dim_names(op.operands[0]), self.dim_names(op.results[0])
+        for axis, (old, new) in enumerate(zip(names, results, strict=True)):
+            range_ = slice_range(op, axis)
+            if range_ is not None and old in self.emitter.names(value):
+                into = str(self.emitter.dims[new])
+                value = self.emitter.emit("slice", value, dim=old, into=into, offset=str(range_[0]))
+        self.encoded[op.results[0]] = value
+
+    # --- removal -----------------------------------------------------------------------------------------------------
+
+    def replace(self) -> bool:
+        """Remove the ops that were raised. True where nothing but ops of ours is left: the signature has our types."""
+        for op in reversed(self.ops[:-1]):
+            for value in op.results:
+                if value in self.encoded and any(True for _ in value.uses):
+                    value.replace_all_uses_with(self._border_out(op, value))
+            if op.name.startswith(_PURE_DIALECTS) and not any(True for value in op.results for _ in value.uses):
+                op.erase()
+        self._remove_unused()
+        return self._only_ours()
+
+    def has_raised(self) -> bool:
+        """Whether any op of ours is left after ``replace``."""
+        return any(view.operation.name.startswith("cleave.") for view in self.block.operations)
+
+    def _remove_unused(self) -> None:
+        for view in reversed(list(self.block.operations)):
+            op = view.operation
+            ours = op.name.startswith("cleave.") or op.name == BORDER or op.name == "tensor.from_elements"
+            if ours and not any(True for value in op.results for _ in value.uses):
+                op.erase()
+
+    def _border_out(self, op: ir.Operation, value: ir.Value) -> ir.Value:
+        """The raised tensor in its plain type, for those that stay."""
+        self.emitter.before(op)
+        self.emitter.forget()
+        encoded = self.emitter.laid_out(self.encoded[value], self.dim_names(value))
+        return ir.Operation.create(
+            BORDER, [value.type], [encoded], ip=self.emitter.point, loc=self.emitter.location
+        ).results[0]
+
+    def _only_ours(self) -> bool:
+        *ops, last = [view.operation for view in self.block.operations]
+        if any(not op.name.startswith("cleave.") and op.name != BORDER for op in ops):
+            return False
+        return all(isinstance(v.type, ir.RankedTensorType) for v in (*self.block.arguments, *last.operands))
+
+    def encode_signature(self) -> None:
+        """Give arguments and results our types, and remove the casts at the border."""
+        inputs: list[ir.Type] = []
+        for argument in self.block.arguments:
+            uses = [use.owner for use in argument.uses if use.owner.name == BORDER]
+            names = self.dim_names(argument)
+            dims = TensorType(tuple(self.emitter.dims[name] for name in names), "f32").dims
+            type_ = ir.RankedTensorType.get(argument.type.shape, argument.type.element_type, cleave.dims_attr(dims))
+            argument.set_type(type_)
+            inputs.append(type_)
+            for cast in uses:
+                cast.operation.results[0].replace_all_uses_with(argument)
+                cast.operation.erase()
+        last = list(self.block.operations)[-1].operation
+        for index, value in enumerate(list(last.operands)):
+            if not isinstance(value.owner, ir.Block) and value.owner.name == BORDER:
+                last.operands[index] = value.owner.operands[0]
+        self._remove_unused()
+        results = [value.type for value in last.operands]
+        self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+
+
+class _Body:
+    """The body of one generic: its scalars as tensors along the loops that they vary along."""
+
+    def __init__(self, raiser: Raiser, number: int, generic: Generic, loops: Sequence[str]) -> None:
+        self.raiser, self.emitter = raiser, raiser.emitter
+        self.number, self.generic, self.loops = number, generic, loops
+        self._known: dict[ir.Value, ir.Value] = {}
+
+    def result(self, index: int) -> ir.Value:
+        generic = self.generic
+        if not generic.reductions:
+            return self.value(generic.yields[index])
+        reduction = generic.reduction(index)
+        total = self._reduced(reduction, str(generic.outputs[index].type))
+        if not generic.read_outputs[index]:
+            return total
+        initial = self.operand(generic.inputs + index)
+        if _is_neutral(self.emitter.literal(initial), reduction.kind, self.emitter.dtype(initial)):
+            return total
+        return self.emitter.emit(_COMBINE[reduction.kind], initial, total)
+
+    def value(self, value: ir.Value) -> ir.Value:
+        """A scalar of the body, or of its surroundings."""
+        if value not in self._known:
+            self._known[value] = self._value(value)
+        return self._known[value]
+
+    def _value(self, value: ir.Value) -> ir.Value:
+        if isinstance(value.owner, ir.Block) and value.owner == self.generic.block:
+            return self.operand(ir.BlockArgument(value).arg_number)
+        op = self.generic.local(value)
+        if op is None:
+            return self.raiser.scalar(value)
+        if op.name == "linalg.index":
+            name = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
+            return self.emitter.emit("index", dim=str(self.emitter.dims[name]), dtype="index")
+        if op.name not in SCALAR_OPS:
+            raise Unraisable(f"its body has '{op.name}'")
+        return SCALAR_OPS[op.name](self.emitter, op, [self.value(operand) for operand in op.operands])
+
+    def operand(self, index: int) -> ir.Value:
+        """Operand ``index``, its dims called as the loops are."""
+        plain = self.generic.op.operands[index]
+        value = self.raiser.tensor(plain)
+        names, map_ = self.raiser.dim_names(plain), self.generic.maps[index]
+        value = self.raiser.without(value, [name for name, loop in zip(names, map_, strict=True) if loop is None])
+        pairs = {names[axis]: self.loops[loop] for axis, loop in enumerate(map_)
+                 if loop is not None and (self.number, index, axis) in self.raiser.connector.renames}  # fmt: skip
+        return self.raiser.renamed(value, pairs) if pairs else value
+
+    def _reduced(self, reduction: Reduction, dtype: str) -> ir.Value:
+        over = [self.loops[loop] for loop in self.generic.reductions]
+        if reduction.factors is not None and dtype != "i1":
+            a, b = (self.value(factor) for factor in reduction.factors)
+            if set(self.emitter.names(a)) != set(self.emitter.names(b)):
+                a, b = self._narrowed(reduction.factors, a, b, dtype)
+                present = {*self.emitter.names(a), *self.emitter.names(b)}
+                a = self.emitter.spread(a, [name for name in over if name not in present])
+                return self.emitter.emit("contract", a, b, over=over, dtype=dtype)
+        term = self.emitter.spread(self._combined(reduction), over)
+        return self.emitter.emit("reduce", term, kind=reduction.kind, over=over)
+
+    def _narrowed(
+        self, factors: tuple[ir.Value, ir.Value], a: ir.Value, b: ir.Value, dtype: str
+    ) -> tuple[ir.Value, ir.Value]:
+        """Factors that were widened only to be multiplied in f32 as they were before: a contraction does that itself."""
+        sources: list[ir.Value] = []
+        for factor in factors:
+            op = self.generic.local(factor)
+            if dtype != "f32" or op is None or op.name != "arith.extf" or str(op.operands[0].type) not in _NARROW:
+                return a, b
+            sources.append(op.operands[0])
+        if sources[0].type != sources[1].type:
+            return a, b
+        return self.value(sources[0]), self.value(sources[1])
+
+    def _combined(self, reduction: Reduction) -> ir.Value:
+        """All terms as one, so that the accumulator is combined with it alone."""
+        combine = _COMBINE[reduction.kind]
+        total: ir.Value | None = None
+        for term in reduction.terms:
+            value = self.value(term.value)
+            if total is None:
+                total = self.emitter.emit("neg", value) if term.negative else value
+            else:
+                total = self.emitter.emit("sub" if term.negative else combine, total, value)
+        assert total is not None  # a combiner has two operands, one of which is the accumulator
+        return total
+
+
+def _is_neutral(value: float | int | bool | None, kind: str, dtype: str) -> bool:
+    """Whether combining with the literal ``value`` changes nothing."""
+    if value is None:
+        return False
+    if kind in ("sum", "prod"):
+        return value == (0 if kind == "sum" else 1)
+    if dtype == "i1":
+        return value is (kind == "min")
+    if is_float(dtype):
+        return value == (float("-inf") if kind == "max" else float("inf"))
+    bits = 64 if dtype == "index" else int(dtype[1:])
+    return value == (-(1 << bits - 1) if kind == "max" else (1 << bits - 1) - 1)
+
+
+_RULES = {
+    "arith.constant": Raiser.raise_constant,
+    "linalg.generic": Raiser.raise_generic,
+    "tensor.collapse_shape": Raiser.raise_collapse,
+    "tensor.expand_shape": Raiser.raise_expand,
+    "tensor.cast": Raiser.raise_cast,
+    "tensor.extract_slice": Raiser.raise_slice,
+}
