@@ -11,7 +11,7 @@ from enum import Enum
 from math import gcd, inf
 from typing import Final, NamedTuple
 
-from cleave.dialects.size import ZERO, Size, SizeLike, as_size, from_terms, sym
+from cleave.dialects.size import ZERO, Size, SizeLike, as_size, from_terms, single_atom, sym
 from cleave.dialects.size_bounds import BASE, Bounds, End, Interval
 from cleave.dialects.size_rules import apply, rebuild
 from cleave.dialects.size_text import parse, syntax_error
@@ -196,10 +196,8 @@ def _how(known: Mapping[str, Size], name: str) -> tuple[str, ...]:
 
 
 def _symbol(size: Size) -> str | None:
-    if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
-        return None
-    atom = size.terms[0][0][0]
-    return atom.text if atom.kind == "symbol" else None
+    atom = single_atom(size)
+    return atom.text if atom is not None and atom.kind == "symbol" else None
 
 
 def _isolate(difference: Size) -> tuple[str, Size] | None:
@@ -242,9 +240,10 @@ def _bounds_from(nonnegative: list[tuple[Size, str]]) -> Bounds:
 
 def _simple_bound(size: Size) -> tuple[str, Interval] | None:
     """(x, interval) when the size is c*x + k >= 0."""
-    if not size.terms or len(size.terms) > 2 or size.terms[-1][0] and len(size.terms) == 2:
+    variable = [term for term in size.terms if term[0]]
+    if len(variable) != 1:
         return None
-    monomial, coefficient = size.terms[0]
+    monomial, coefficient = variable[0]
     if len(monomial) != 1 or monomial[0].kind != "symbol":
         return None
     edge = -size.constant_term

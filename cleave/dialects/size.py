@@ -169,6 +169,14 @@ def from_atom(atom: Atom) -> Size:
     return from_terms(((atom,), 1))
 
 
+def single_atom(size: Size) -> Atom | None:
+    """The atom that the size consists of, if it is one."""
+    if len(size.terms) != 1:
+        return None
+    monomial, coefficient = size.terms[0]
+    return monomial[0] if coefficient == 1 and len(monomial) == 1 else None
+
+
 def sym(name: str) -> Size:
     """The symbol of that name. CleaveError when it is no name."""
     return from_atom(symbol_atom(name))

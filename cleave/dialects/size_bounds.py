@@ -94,7 +94,7 @@ class Bounds:
         return self._by_cases(size, known, cases, best, enough)
 
     def _by_cases(self, size: Size, known: tuple[Size, ...], cases: int, best: End, enough: End) -> End:
-        """min(a, b) is a, and then a <= b, or b, and then b <= a: the lesser of the bounds, if that improves ``best``."""
+        """min(a, b) is a, and then a <= b, or b, and then b <= a: the lesser bound, if that improves ``best``."""
         choice = next((a for m, _ in size.terms for a in m if a.kind in ("min", "max")), None)
         if choice is None or not cases or len(choice.args) > _MAX_CASES:
             return best

@@ -11,7 +11,6 @@ from functools import lru_cache
 from math import gcd
 
 from cleave.dialects.size import (
-    ONE,
     ZERO,
     Atom,
     Monomial,
@@ -25,6 +24,7 @@ from cleave.dialects.size import (
     from_terms,
     function_atom,
     multiply,
+    single_atom,
 )
 from cleave.dialects.size_bounds import BASE, Bounds
 from cleave.errors import CleaveError
@@ -97,19 +97,19 @@ def _mod(a: Size, b: Size, bounds: Bounds) -> Size:
 
 
 @lru_cache(maxsize=1 << 14)
-def _floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
+def _floordiv(a: Size, b: Size, bounds: Bounds, flatten: bool = True) -> Size:
     if b.value is not None and b.value < 1:
         raise CleaveError(f"the divisor of floordiv({a}, {b}) is {b}; a divisor must be at least 1")
     common = _common_factor((a, b), bounds)
     if common is not None:
         a, b = _divide_exactly(a, common), _divide_exactly(b, common)
     quotient, rest = _long_division(a, b)
-    return quotient + _proper_floordiv(rest, b, bounds)
+    return quotient + _proper_floordiv(rest, b, bounds, flatten)
 
 
-def _proper_floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
+def _proper_floordiv(a: Size, b: Size, bounds: Bounds, flatten: bool = True) -> Size:
     """floordiv of what long division leaves."""
-    for rule in (_known_quotient, _flatten, _by_stages, _flip_sign):
+    for rule in (_known_quotient, _flatten, _by_stages, _flip_sign) if flatten else (_known_quotient, _flip_sign):
         result = rule(a, b, bounds)
         if result is not None:
             return result
@@ -161,7 +161,7 @@ def _by_stages(a: Size, b: Size, bounds: Bounds) -> Size | None:
     for factor in _factors_in_common(a, b, bounds):
         inner = _floordiv(a, factor, bounds)
         if all(atom in atoms for monomial, _ in inner.terms for atom in monomial):
-            return _floordiv(inner, _divide_exactly(b, factor), bounds)
+            return _floordiv(inner, _divide_exactly(b, factor), bounds, flatten=False)  # which would undo it
     return None
 
 
@@ -266,9 +266,8 @@ def _extremum(kind: str, args: tuple[Size, ...], bounds: Bounds) -> Size:
 def _flat(kind: str, args: tuple[Size, ...]) -> list[Size]:
     flat: dict[Size, None] = {}
     for arg in args:
-        inner = arg.terms[0] if len(arg.terms) == 1 else ((), 0)
-        nested = inner[1] == 1 and len(inner[0]) == 1 and inner[0][0].kind == kind
-        flat.update(dict.fromkeys(inner[0][0].args if nested else (arg,)))
+        atom = single_atom(arg)
+        flat.update(dict.fromkeys(atom.args if atom is not None and atom.kind == kind else (arg,)))
     if len(flat) > _MAX_ARGUMENTS:
         raise CleaveError(f"{kind} has {len(flat)} different arguments; at most {_MAX_ARGUMENTS} are allowed")
     return sorted(flat, key=lambda arg: (arg.value is not None, str(arg)))
@@ -282,6 +281,3 @@ def _undominated(kind: str, args: list[Size], bounds: Bounds) -> list[Size]:
         if not any(bounds.at_least(other - arg if kind == "max" else arg - other, 0) for other in others):
             kept.append(arg)
     return kept
-
-
-__all__ = ["ONE", "apply", "ceildiv", "floordiv", "maximum", "minimum", "mod", "rebuild"]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple, NoReturn, TypeVar
 
 from cleave.dialects.size import (
     FUNCTIONS,
     MAX_LENGTH,
     Atom,
-    Monomial,
     Size,
     const,
     divide_monomials,
     from_atom,
     from_terms,
+    multiply,
+    multiply_monomials,
     sym,
 )
 from cleave.dialects.size_rules import apply, floordiv
@@ -25,6 +27,7 @@ _MAX_NESTING = 64  # parentheses and calls in a text
 _MAX_DIGITS = 38  # within MAX_COEFFICIENT
 _TOKEN = re.compile(r"(?P<space>[ \t\r\n]+)|(?P<integer>[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[-+*/(),])")
 _WINDOW = 72  # characters of a long text that an error shows
+_T = TypeVar("_T")
 
 
 class _Token(NamedTuple):
@@ -99,20 +102,19 @@ class _Parser:
     def _sum(self) -> Size:
         total = self._product()
         while token := self._take("+", "-"):
-            right = self._product()
-            total = self._build(token, lambda: total + right if token.text == "+" else total - right)  # noqa: B023
+            total = self._build(token, total.__add__ if token.text == "+" else total.__sub__, self._product())
         return total
 
     def _product(self) -> Size:
         total = self._factor()
         while token := self._take("*", "/"):
-            right = self._factor()
-            total = self._build(token, lambda: total * right if token.text == "*" else floordiv(total, right))  # noqa: B023
+            total = self._build(token, partial(multiply if token.text == "*" else floordiv, total), self._factor())
         return total
 
-    def _build(self, token: _Token, make: object) -> Size:
+    def _build(self, token: _Token, make: Callable[[_T], Size], argument: _T) -> Size:
+        """make(argument), with its complaint pointing at the token."""
         try:
-            return make()  # type: ignore[operator]
+            return make(argument)
         except CleaveError as error:
             raise syntax_error(self.text, token.start, error.message) from None
 
@@ -129,16 +131,16 @@ class _Parser:
         if token.kind == "integer":
             return self._integer(token)
         if token.kind == "name":
-            return self._call(token) if token.text in FUNCTIONS else self._build(token, lambda: sym(token.text))
+            return self._call(token) if token.text in FUNCTIONS else self._build(token, sym, token.text)
         if token.text == "(":
             return self._nested(token, self._group)
         self._fail(token, f"expected a number, a name or '(', found {_quote(token)}")
 
-    def _nested(self, token: _Token, read: object) -> Size:
+    def _nested(self, token: _Token, read: Callable[[], Size]) -> Size:
         self.nesting += 1
         if self.nesting > _MAX_NESTING:
             self._fail(token, f"nested more than {_MAX_NESTING} deep")
-        size = read()  # type: ignore[operator]
+        size = read()
         self.nesting -= 1
         return size
 
@@ -153,7 +155,7 @@ class _Parser:
         return const(int(token.text))
 
     def _call(self, name: _Token) -> Size:
-        return self._nested(name, lambda: self._arguments(name))
+        return self._nested(name, partial(self._arguments, name))
 
     def _arguments(self, name: _Token) -> Size:
         self._expect("(", f"after {name.text}")
@@ -164,7 +166,7 @@ class _Parser:
         if len(args) != 2 and (name.text not in ("min", "max") or len(args) < 2):
             least = "at least two" if name.text in ("min", "max") else "two"
             self._fail(name, f"{name.text} takes {least} arguments, not {len(args)},")
-        return self._build(name, lambda: apply(name.text, tuple(args)))
+        return self._build(name, partial(apply, name.text), tuple(args))
 
 
 def _quote(token: _Token) -> str:
@@ -177,7 +179,7 @@ def render(size: Size) -> str:
     while (found := _find_remainder(size)) is not None:
         text, size = found
         remainders.append(text)
-    terms = [_term(monomial, coefficient) for monomial, coefficient in size.terms]
+    terms = [_term([atom.text for atom in monomial], coefficient) for monomial, coefficient in size.terms]
     at = len(terms) - (1 if size.constant_term else 0)
     return _join(terms[:at] + remainders + terms[at:])
 
@@ -191,8 +193,8 @@ def _join(terms: list[str]) -> str:
     return signed[3:] if signed.startswith(" + ") else "-" + signed[3:]
 
 
-def _term(monomial: Monomial, coefficient: int) -> str:
-    product = "*".join(atom.text for atom in monomial)
+def _term(factors: list[str], coefficient: int) -> str:
+    product = "*".join(factors)
     if not product:
         return str(coefficient)
     if coefficient in (1, -1):
@@ -206,34 +208,28 @@ def _find_remainder(size: Size) -> tuple[str, Size] | None:
         for atom in dict.fromkeys(monomial):
             if atom.kind not in ("floordiv", "ceildiv"):
                 continue
-            numerator, divisor = atom.args
-            remainder = _remainder(atom)
+            divisor = atom.args[1]
             lead, c = divisor.terms[0]
-            cofactor = divide_monomials(divide_monomials(monomial, (atom,)) or (), lead)
+            cofactor = divide_monomials(monomial, multiply_monomials((atom,), lead))
             if cofactor is None or coefficient % c:
                 continue
-            times = (cofactor, -coefficient // c)
-            rest = size - remainder * from_terms(times)
+            try:
+                numerator, remainder = _remainder(atom)
+                rest = size + remainder * from_terms((cofactor, coefficient // c))
+            except CleaveError:  # too large
+                continue
             if len(rest.terms) + 1 < len(size.terms):
-                shown = numerator if atom.kind == "floordiv" else _floor_numerator(numerator, divisor)
-                return _term((*cofactor, _Written(f"mod({shown}, {divisor})")), times[1]), rest  # type: ignore[arg-type]
+                factors = [*(factor.text for factor in cofactor), f"mod({numerator}, {divisor})"]
+                return _term(factors, -coefficient // c), rest
     return None
 
 
-class _Written(NamedTuple):
-    text: str
-
-
-def _floor_numerator(numerator: Size, divisor: Size) -> Size:
-    return numerator - 1 if divisor.value is None else numerator + divisor - 1
-
-
-def _remainder(atom: Atom) -> Size:
-    """mod(a, b) of the quotient's arguments; for ceildiv(x, b), which is floordiv(x - 1, b) + 1, mod(x - 1, b)."""
+def _remainder(atom: Atom) -> tuple[Size, Size]:
+    """(a, mod(a, b)) for the quotient of a and b. (ceildiv(x, b) is the quotient of x + b - 1.)"""
     numerator, divisor = atom.args
     quotient = from_atom(atom)
-    if atom.kind == "floordiv":
-        return numerator - divisor * quotient
-    if divisor.value is None:
-        return numerator - 1 - divisor * (quotient - 1)
-    return numerator + divisor - 1 - divisor * quotient
+    if atom.kind == "ceildiv" and divisor.value is None:  # the quotient of x - 1, plus 1
+        return numerator - 1, numerator - 1 - divisor * (quotient - 1)
+    if atom.kind == "ceildiv":
+        numerator = numerator + divisor - 1
+    return numerator, numerator - divisor * quotient
