@@ -62,7 +62,7 @@ def kernel_name(text: str) -> str:
 
 def kernel_location(text: str) -> str | None:
     """``file:line:col`` of the function in TTIR text printed with debug info; None if it has none."""
-    closing = re.findall(r"^\s*\}.*\bloc\((.+)\)\s*$", text, re.MULTILINE)
+    closing = re.findall(r"^(?!#loc).*\bloc\((.+)\)\s*$", text, re.MULTILINE)  # the module's is last
     if not closing:
         return None
     function = closing[-2] if len(closing) > 1 else closing[-1]

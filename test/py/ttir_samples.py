@@ -4,13 +4,13 @@ from __future__ import annotations
 
 HEAD = """
 module {{
-  "tt.func"() <{{function_type = ({types}) -> (), sym_name = "{name}", sym_visibility = "public",
-                 arg_attrs = [{attrs}]}}> ({{
+  "tt.func"() ({{
   ^bb0({arguments}):
 """
 TAIL = """
     "tt.return"() : () -> () loc("{file}":99:1)
-  }}) : () -> () loc("{file}":1:1)
+  }}) {{function_type = ({types}) -> (), sym_name = "{name}", sym_visibility = "public",
+       arg_attrs = [{attrs}]}} : () -> () loc("{file}":1:1)
 }} loc(unknown)
 """
 
@@ -18,13 +18,8 @@ TAIL = """
 def function(body: str, arguments: dict[str, str], name: str = "k", file: str = "sample.mlir") -> str:
     """A module with one public function; pointers are declared 16-byte aligned."""
     attrs = ", ".join("{tt.divisibility = 16 : i32}" if "ptr" in type_ else "{}" for type_ in arguments.values())
-    head = HEAD.format(
-        types=", ".join(arguments.values()),
-        name=name,
-        attrs=attrs,
-        arguments=", ".join(f"%{argument}: {type_}" for argument, type_ in arguments.items()),
-    )
-    return head + body + TAIL.format(file=file)
+    head = HEAD.format(arguments=", ".join(f"%{argument}: {type_}" for argument, type_ in arguments.items()))
+    return head + body + TAIL.format(types=", ".join(arguments.values()), name=name, attrs=attrs, file=file)
 
 
 def _offsets(result: str, rows: str, columns: str, shape: tuple[int, int], stride: int) -> str:

@@ -1,0 +1,104 @@
+"""Loads that Triton would pipeline wrongly.
+
+If one load in a pipelined loop feeds both a tensor-core instruction (straight from shared memory) and code on
+registers, Triton 3.6 gives the ring of buffers one too few while a wgmma is in flight: the next copy overwrites what it
+still reads. Two loads of the same elements are one, too, unless they differ in an attribute: Triton merges equal ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from cleave.bindings import ir
+from cleave.errors import CleaveError
+
+_LOADS = ("tt.load", "tt.descriptor_load")
+# Through these a tile stays in shared memory; anything else, a cast too, takes it to registers.
+_VIEWS = ("tt.trans", "tt.reshape")
+_RACE = "one load feeds tt.dot and other code in a pipelined loop: Triton's copies would overwrite what wgmma reads"
+_NOTE = "load it twice, with different cache hints, one for tt.dot alone; or compute the other use outside the loop"
+
+
+def races(module: ir.Operation, num_stages: int | None = None) -> list[tuple[ir.Operation, CleaveError]]:
+    """The loads of pipelined loops with both kinds of use, each with the error for it."""
+    found: list[tuple[ir.Operation, CleaveError]] = []
+    for loads in _equal_loads(module).values():
+        loop = _loop(loads[0])
+        if loop is None or not _pipelined(loop, num_stages):
+            continue
+        uses = {use for load in loads for use in _uses(load.results[0])}
+        if uses == {"dot", "registers"}:
+            found.append((loads[0], CleaveError(_RACE, notes=(_NOTE,))))
+    return found
+
+
+def _equal_loads(module: ir.Operation) -> dict[object, list[ir.Operation]]:
+    """Loads by what makes them equal to Triton's common subexpression elimination."""
+    groups: dict[object, list[ir.Operation]] = defaultdict(list)
+    numbering = _Numbering()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in _LOADS:
+            groups[(op.parent, numbering.key(op))].append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return groups
+
+
+class _Numbering:
+    """Value numbers: equal for values computed by equal ops from equal values."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._known: dict[ir.Value, int] = {}
+
+    def key(self, op: ir.Operation) -> object:
+        operands = tuple(self.of(operand) for operand in op.operands)
+        attributes = tuple(sorted((name, str(op.attributes[name])) for name in op.attributes))
+        return (op.name, operands, attributes)
+
+    def of(self, value: ir.Value) -> int:
+        """Iterative, since chains of ops are as deep as the kernel is long."""
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current in self._known:
+                pending.pop()
+                continue
+            owner = current.owner
+            opaque = isinstance(owner, ir.Block) or len(owner.regions) > 0
+            missing = [] if opaque else [operand for operand in owner.operands if operand not in self._known]
+            if missing:
+                pending += missing
+                continue
+            key = current if opaque else (self.key(owner), ir.OpResult(current).result_number, str(current.type))
+            self._known[current] = self._numbers.setdefault(key, len(self._numbers))
+        return self._known[value]
+
+
+def _loop(op: ir.Operation) -> ir.Operation | None:
+    parent = op.parent
+    while parent is not None and parent.operation.name != "scf.for":
+        parent = parent.operation.parent
+    return parent.operation if parent is not None else None
+
+
+def _pipelined(loop: ir.Operation, num_stages: int | None) -> bool:
+    stages = (
+        ir.IntegerAttr(loop.attributes["tt.num_stages"]).value if "tt.num_stages" in loop.attributes else num_stages
+    )
+    return stages is None or stages > 1
+
+
+def _uses(value: ir.Value) -> Iterator[str]:
+    """ "dot" or "registers" for each use of a loaded tile, seen through views."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in _VIEWS:
+            yield from _uses(user.results[0])
+        elif user.name == "tt.dot" and use.operand_number < 2:
+            yield "dot"
+        else:
+            yield "registers"
