@@ -119,8 +119,8 @@ LOOP_HINTS: Mapping[str, str] = {
 
 # Pure ops of upstream dialects for which Triton has no lowering on tensors, and what to write instead.
 _UNLOWERED_MATH = (
-    "acos acosh asin asinh atan atan2 atanh cbrt clampf copysign cosh ctlz ctpop cttz erfc expm1 fpowi ipowi log10 log1p "
-    "powf round roundeven sincos sinh tan tanh trunc"
+    "acos acosh asin asinh atan atan2 atanh cbrt clampf copysign cosh ctlz ctpop cttz erfc expm1 fpowi ipowi log10 "
+    "log1p powf round roundeven sincos sinh tan tanh trunc"
 )
 _LIBDEVICE = "use tt.extern_elementwise with a libdevice symbol such as __nv_tanhf"
 NO_LOWERING: Mapping[str, str] = {

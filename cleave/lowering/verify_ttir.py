@@ -262,7 +262,8 @@ def _dot(op: ir.Operation) -> Iterator[CleaveError]:
     if c.element not in wanted:
         allowed = " or ".join(wanted) or "none"
         yield CleaveError(f"'tt.dot' of {a.element} cannot accumulate in {c.element}", notes=(f"allowed: {allowed}",))
-    left, right, accumulator = (type_.shape or () for type_ in (a, b, c))
+    shapes: list[tuple[int, ...]] = [type_.shape or () for type_ in (a, b, c)]
+    left, right, accumulator = shapes
     if any(len(shape) not in (2, 3) for shape in (left, right, accumulator)):
         yield CleaveError("'tt.dot' needs matrices, or batches of them")
     elif left[-1] != right[-2] or accumulator[-2:] != (left[-2], right[-1]) or result.shape != c.shape:

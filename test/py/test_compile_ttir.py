@@ -137,14 +137,11 @@ BROKEN = {
     ),
     "no lowering": (function(STORE_TANH, X), "failed to legalize operation 'math.tanh'", "user.py:5:4"),
     "symbol": (function("", X, "k.x-y"), "LLVM ERROR: Symbol name with unsupported characters", "sample.mlir:1:1"),
+    # Triton reads beyond an array here: what it prints before it dies, if anything, differs from run to run.
     "axis": (
-        function(
-            RANGE
-            + '%e = "tt.expand_dims"(%r) {axis = 7 : i32} : (tensor<64xi32>) -> tensor<1x64xi32> loc("user.py":6:4)',
-            X,
-        ),
-        "tt.expand_dims",
-        "user.py:6:4",
+        function(RANGE + '%e = "tt.expand_dims"(%r) {axis = 7 : i32} : (tensor<64xi32>) -> tensor<1x64xi32>', X),
+        "tt.expand_dims|died",
+        None,
     ),
     "i1 memory": (function(BOOL_LOAD, {"x": "!tt.ptr<i1>"}), "Triton failed: Assertion", "sample.mlir:1:1"),
     "mixed dot": (function(MIXED_DOT, X), "", "user.py:7:2"),
