@@ -51,6 +51,8 @@ class Facts:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         """See `parse`."""
+        if isinstance(texts, str):
+            raise TypeError(f"facts are a list of texts, not one text: write [{texts!r}]")
         self.texts = tuple(texts)
         relations = [relation for text in self.texts for relation in _read(text)]
         self._definitions, nonnegative = _solve(relations)
@@ -174,7 +176,7 @@ def _solve(relations: list[_Relation]) -> tuple[dict[str, Size], list[tuple[Size
 
 
 def _definition(relation: _Relation, known: Mapping[str, Size]) -> tuple[str, Size] | _Relation | None:
-    """The symbol that an equality defines, and as what; the relation itself when none; None when it says nothing new."""
+    """(symbol, value) that an equality defines; the relation itself when it defines none; None when nothing is new."""
     left, right = rebuild(relation.left, known), rebuild(relation.right, known)
     difference = left - right
     if difference is ZERO:

@@ -97,19 +97,23 @@ def _mod(a: Size, b: Size, bounds: Bounds) -> Size:
 
 
 @lru_cache(maxsize=1 << 14)
-def _floordiv(a: Size, b: Size, bounds: Bounds, flatten: bool = True) -> Size:
+def _floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
     if b.value is not None and b.value < 1:
         raise CleaveError(f"the divisor of floordiv({a}, {b}) is {b}; a divisor must be at least 1")
     common = _common_factor((a, b), bounds)
     if common is not None:
         a, b = _divide_exactly(a, common), _divide_exactly(b, common)
     quotient, rest = _long_division(a, b)
-    return quotient + _proper_floordiv(rest, b, bounds, flatten)
+    return quotient + _proper_floordiv(rest, b, bounds)
 
 
-def _proper_floordiv(a: Size, b: Size, bounds: Bounds, flatten: bool = True) -> Size:
-    """floordiv of what long division leaves."""
-    for rule in (_known_quotient, _flatten, _by_stages, _flip_sign) if flatten else (_known_quotient, _flip_sign):
+def _proper_floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
+    """floordiv of what long division leaves.
+
+    The rules call each other and end: `_flatten` replaces an atom of a and b by atoms less deep, and no other rule
+    brings in an atom; `_by_stages` makes b smaller; `_flip_sign` is not followed by another.
+    """
+    for rule in (_known_quotient, _flatten, _by_stages, _flip_sign):
         result = rule(a, b, bounds)
         if result is not None:
             return result
@@ -148,8 +152,10 @@ def _flatten(a: Size, b: Size, bounds: Bounds) -> Size | None:
     inner = [m[0] for m, c in a.terms if c == 1 and len(m) == 1 and m[0].kind == kind]
     if len(inner) != 1:
         return None
-    numerator, divisor = inner[0].args
     rest = a - from_atom(inner[0])
+    if any(inner[0] in monomial for size in (rest, b) for monomial, _ in size.terms):
+        return None
+    numerator, divisor = inner[0].args
     if kind == "ceildiv":
         numerator = numerator + divisor - 1
     return _floordiv(numerator + rest * divisor, b * divisor, bounds)
@@ -161,17 +167,17 @@ def _by_stages(a: Size, b: Size, bounds: Bounds) -> Size | None:
     for factor in _factors_in_common(a, b, bounds):
         inner = _floordiv(a, factor, bounds)
         if all(atom in atoms for monomial, _ in inner.terms for atom in monomial):
-            return _floordiv(inner, _divide_exactly(b, factor), bounds, flatten=False)  # which would undo it
+            return _floordiv(inner, _divide_exactly(b, factor), bounds)
     return None
 
 
 def _factors_in_common(a: Size, b: Size, bounds: Bounds) -> Iterable[Size]:
-    """Factors > 1 that b shares with single terms of a, without repetition."""
+    """Factors > 1, other than b, that b shares with single terms of a, without repetition."""
     seen: dict[Size, None] = {}
     for monomial, coefficient in a.terms:
         if monomial and len(seen) < 8:
             factor = _common_factor((from_terms((monomial, coefficient)), b), bounds)
-            if factor is not None:
+            if factor is not None and factor is not b:
                 seen[factor] = None
     return seen
 

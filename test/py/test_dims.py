@@ -5,6 +5,7 @@ The oracles work on the *unsimplified* tree: nested tuples ("+", left, right) wi
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import pickle
@@ -379,6 +380,33 @@ def test_huge_or_deep_text_is_an_error_and_quick(text: str) -> None:
     with pytest.raises(CleaveError):
         parse(text)
     assert time.process_time() - start < 1.5
+
+
+def test_deeply_nested_text_has_a_normal_form() -> None:
+    rng = random.Random(3)
+    for _ in range(60):
+        text = "n"
+        for _ in range(rng.choice([4, 8, 16, 23])):
+            step = f"{rng.choice('+-*')} {rng.choice(['m', '3', 's', '2*n'])}"
+            other = rng.choice(["m", "s", "s + 1", "n*m", "16", "2*s", "m*s"])
+            kind = rng.choice(["min", "max", "floordiv", "ceildiv", "mod"])
+            text = f"{kind}({text} {step}, {other})" if rng.random() < 0.7 else f"{kind}({other}, {text})"
+        try:
+            size = parse(text)
+        except CleaveError as error:
+            assert "too large" in error.message or "divisor" in error.message or "nested" in error.message
+            continue
+        assert parse(str(size)) is size, text
+
+
+def test_any_text_is_a_size_or_an_error() -> None:
+    rng = random.Random(5)
+    pieces = [*NAMES, "1", "16", "0", *"+-*/(),= ", "min(", "floordiv(", "ceildiv(", "mod(", "<=", "<", "é"]
+    for _ in range(3000):
+        text = "".join(rng.choices(pieces, k=rng.choice([3, 6, 12])))
+        for read in (parse, Dim.parse, lambda text: Facts.parse([text])):
+            with contextlib.suppress(CleaveError):  # nothing else may be raised
+                read(text)
 
 
 def test_long_but_plain_text_is_read() -> None:
