@@ -149,7 +149,7 @@ class GraphBuilder:
     def op(self, name: str, *operands: Value, dtype: str | None = None, order: Sequence[str] | None = None,
            location: str | None = None, **attrs: Any) -> Value:
         """Append an op; ``dtype`` and ``order`` where the table leaves them free."""
-        attrs = {key.rstrip("_"): value for key, value in attrs.items()}
+        attrs = {k.rstrip("_"): tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         types = [operand.type for operand in operands]
         result = ops.infer(name, types, attrs, self.facts)
         dims = result.dims if order is None else tuple(Dim(n, result.size(n)) for n in order)

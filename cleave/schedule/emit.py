@@ -226,11 +226,22 @@ class _Emitter:
     # --- reductions ---
 
     def _reduction(self, value: Value, scope: Scope) -> Ref:
+        if value.op == "reduce" and value.operands[0].op == "constant" and value.attrs["kind"] != "prod":
+            return self._constant_reduction(value, scope)
         if not self._looped(value):
             return scope.builder.cast(self._partial(value, scope), value.dtype)
         group = self._group(value, scope)
         self._emit_loop(group, scope)
         return scope.tiles[value]
+
+    def _constant_reduction(self, value: Value, scope: Scope) -> Ref:
+        """A sum of equal elements is their number times one of them; their maximum or minimum is one of them."""
+        builder, dtype = scope.builder, accumulator(value.dtype)
+        tile = builder.fill(value.operands[0].attrs["value"], tile_type([], dtype))
+        for name in value.attrs["over"] if value.attrs["kind"] == "sum" else ():
+            count = builder.add("splat", [builder.extent(self.sizes[name], self.extents)], TensorType((), "i64"))
+            tile = builder.compute("mul", tile, builder.cast(count, dtype))
+        return builder.cast(tile, value.dtype)
 
     def _looped(self, value: Value) -> tuple[str, ...]:
         return tuple(name for name in value.attrs["over"] if name not in self.tiling.resident)
@@ -240,7 +251,7 @@ class _Emitter:
         over = value.attrs["over"]
         operands = [self._padded(operand, value, scope) for operand in value.operands]
         present = [name for name in over if any(name in operand.names for operand in operands)]
-        missing = [name for name in over if name not in present]
+        missing = [name for name in over if name not in present and scope.required_span(name).extent > 1]
         dtype = accumulator(value.dtype) if value.op == "reduce" else _contract_accumulator(value)
         if value.op == "contract" and present:
             tile = scope.builder.compute("contract", *operands, over=tuple(present), dtype=dtype,

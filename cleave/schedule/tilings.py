@@ -41,7 +41,8 @@ def _grid_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequenc
     tiled = _contracted_dims(region, sizes)
     if not tiled:
         return _row_choices(region, sizes)
-    return {name: _powers(sizes[name], 128) if name in tiled else (1,) for name in region.parallel}
+    one = [1] if len(tiled) > 2 else []
+    return {name: [*_powers(sizes[name], 128), *one] if name in tiled else (1,) for name in region.parallel}
 
 
 def _powers(extent: int, largest: int) -> list[int]:
@@ -80,10 +81,12 @@ def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> lis
     static = name in region.static_dims
     if static and whole <= (MAX_RESIDENT if inside else 2 * MINIMUM):
         return [(whole, True)]
+    together = any(name in value.attrs["over"] and len(value.attrs["over"]) > 1 for value in region.reductions)
+    one = [(1, False)] if together else []
     if inside:
-        return [(64, False), (32, False)]
+        return [(64, False), (32, False), *one]
     widest = 1024 if all(value.op == "reduce" for value in region.reductions) else 128
-    return [(chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)]
+    return [*((chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)), *one]
 
 
 def _is_nested(value: Value, region: Region) -> bool:

@@ -1,0 +1,121 @@
+"""Graphs for tests: the ones everybody knows, and random ones."""
+
+from __future__ import annotations
+
+import random
+
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+
+
+def matmul() -> Graph:
+    b = GraphBuilder("matmul")
+    x, w = b.input("m k", "f16"), b.input("k n", "f16")
+    return b.build(b.contract(x, w, over=["k"], dtype="f16"))
+
+
+def matmul_rowsum() -> Graph:
+    """The row sums of a product."""
+    b = GraphBuilder("matmul_rowsum")
+    x, w = b.input("m k=64", "f16"), b.input("k n", "f16")
+    return b.build(b.reduce(b.contract(x, w, over=["k"]), kind="sum", over=["n"]))
+
+
+def matmul_and_rowsum() -> Graph:
+    """A product and the row sums of its left operand: two reductions over k."""
+    b = GraphBuilder("matmul_and_rowsum")
+    x, w = b.input("m k", "f16"), b.input("k n", "f16")
+    wide = b.cast(x, dtype="f32")
+    return b.build(b.contract(x, w, over=["k"], dtype="f16"), b.reduce(wide, kind="sum", over=["k"]))
+
+
+def attention(*, mask: bool = False, lse: bool = False, division_last: bool = False, head: int = 64) -> Graph:
+    """Safe softmax attention as a user writes it, or with the division after the product with the values."""
+    b = GraphBuilder("attention")
+    q, k, v = b.input(f"h m d={head}", "f16"), b.input("h n d", "f16"), b.input("h n d", "f16")
+    s = b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32"))
+    if mask:
+        s = b.add(s, b.input("m n", "f32"))
+    top = b.reduce(s, kind="max", over=["n"])
+    e = b.exp(b.sub(s, top))
+    total = b.reduce(e, kind="sum", over=["n"])
+    if division_last:
+        out = b.div(b.contract(b.cast(e, dtype="f16"), v, over=["n"]), total)
+    else:
+        out = b.contract(b.cast(b.div(e, total), dtype="f16"), v, over=["n"])
+    return b.build(b.cast(out, dtype="f16"), *([b.add(top, b.log(total))] if lse else []))
+
+
+def rmsnorm_matmul(*, scale_last: bool = False, size: int = 200) -> Graph:
+    b = GraphBuilder("rmsnorm_matmul")
+    x, w = b.input(f"m k={size}", "f16"), b.input("k n", "f16")
+    wide = b.cast(x, dtype="f32")
+    mean = b.div(b.reduce(b.mul(wide, wide), kind="sum", over=["k"]), b.constant(float(size), "f32"))
+    r = b.rsqrt(b.add(mean, b.constant(1e-6, "f32")))
+    if scale_last:
+        return b.build(b.cast(b.mul(b.contract(x, w, over=["k"]), r), dtype="f16"))
+    return b.build(b.contract(b.cast(b.mul(wide, r), dtype="f16"), w, over=["k"], dtype="f16"))
+
+
+def softmax() -> Graph:
+    b = GraphBuilder("softmax")
+    x = b.input("m n", "f32")
+    e = b.exp(b.sub(x, b.reduce(x, kind="max", over=["n"])))
+    return b.build(b.div(e, b.reduce(e, kind="sum", over=["n"])))
+
+
+def variance() -> Graph:
+    b = GraphBuilder("variance")
+    x = b.input("m n", "f32")
+    count = b.reduce(b.constant(1.0, "f32", x.dims[1:]), kind="sum", over=["n"])
+    d = b.sub(x, b.div(b.reduce(x, kind="sum", over=["n"]), count))
+    return b.build(b.div(b.reduce(b.mul(d, d), kind="sum", over=["n"]), count))
+
+
+def gated_mlp() -> Graph:
+    b = GraphBuilder("gated_mlp")
+    x, wg, wu = b.input("m k", "f16"), b.input("k f", "f16"), b.input("k f", "f16")
+    wd = b.input("f o", "f16")
+    g, u = b.contract(x, wg, over=["k"]), b.contract(x, wu, over=["k"])
+    h = b.cast(b.mul(b.mul(g, b.sigmoid(g)), u), dtype="f16")
+    return b.build(b.contract(h, wd, over=["f"], dtype="f16"))
+
+
+def random_graph(seed: int, *, ops: int = 8) -> Graph:
+    """A random graph over dims a, b, c with one or two outputs; every op keeps ordinary numbers ordinary."""
+    rng = random.Random(seed)
+    b = GraphBuilder(f"random{seed}")
+    dims = ["a", "b", "c"]
+    values: list[Value] = []
+    for _ in range(rng.randint(2, 3)):
+        names = rng.sample(dims, rng.randint(1, 3))
+        value = b.input(" ".join(names), rng.choice(["f16", "f32"]))
+        values.append(b.cast(value, dtype="f32") if value.dtype == "f16" else value)
+    for _ in range(ops):
+        values.append(_random_op(rng, b, values))
+    outputs = [values[-1]]
+    other = rng.choice(values)
+    if rng.random() < 0.3 and other.op != "input" and other is not values[-1]:
+        outputs.append(other)
+    return b.build(*outputs)
+
+
+def _random_op(rng: random.Random, b: GraphBuilder, values: list[Value]) -> Value:
+    x, y = rng.choice(values[-4:]), rng.choice(values)
+    shared = [name for name in x.names if name in y.names]
+    kind = rng.choice(["unary", "binary", "binary", "reduce", "contract", "softmax", "scale", "select"])
+    if kind == "contract" and shared:
+        return b.contract(x, y, over=rng.sample(shared, rng.randint(1, len(shared))))
+    if kind == "reduce" and x.names:
+        over = rng.sample(x.names, rng.randint(1, len(x.names)))
+        return b.reduce(x, kind=rng.choice(["sum", "max", "min"]), over=over)
+    if kind == "softmax" and x.names:
+        over = [rng.choice(x.names)]
+        e = b.exp(b.sub(x, b.reduce(x, kind="max", over=over)))
+        return b.div(e, b.reduce(e, kind="sum", over=over)) if rng.random() < 0.5 else e
+    if kind == "select":
+        return b.select(b.cmp(x, y, predicate=rng.choice(["lt", "ge"])), x, b.constant(0.5, "f32"))
+    if kind == "binary":
+        return getattr(b, rng.choice(["add", "sub", "mul", "max", "min"]))(x, y)
+    if kind == "scale":
+        return b.div(x, b.add(b.abs(y), b.constant(1.5, "f32")))
+    return getattr(b, rng.choice(["neg", "abs", "tanh", "sigmoid"]))(x)

@@ -1,0 +1,189 @@
+"""The scheduler against the reference executor: what the scheduled program computes is what the graph says."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+import graphs
+import numpy as np
+import pytest
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.errors import CleaveError
+from cleave.passes.graph_io import from_graph, to_graph
+from cleave.passes.tile_io import from_tile_program
+from cleave.passes.verify import verify
+from cleave.reference import run
+from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
+from cleave.schedule.tile_program import Instruction, Kernel
+
+NUMPY = {"f16": np.float16, "f32": np.float32}
+CTX = context()
+
+
+def inputs_for(graph: Graph, sizes: dict[str, int], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    sizes = {**graph.extents, **sizes}
+    return [rng.standard_normal([d.size.evaluate(sizes) for d in v.dims]).astype(NUMPY[v.dtype]) for v in graph.inputs]
+
+
+def run_both(graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(graph's, scheduled program's) outputs, both in f64: what differs is the program, not its rounding."""
+    with CTX, ir.Location.unknown():
+        plain, tiled = ir.Module.create(), ir.Module.create()
+        from_graph(graph, plain)
+        from_tile_program(scheduled.program, tiled)
+        assert not verify(plain)
+        assert tiled.operation.verify()
+        assert not verify(tiled)
+        return list(zip(
+            run(plain, graph.name, list(inputs), precision="f64"),
+            run(tiled, graph.name, list(inputs), precision="f64"),
+            strict=True,
+        ))
+
+
+def assert_same(graph: Graph, sizes: dict[str, int], *, inputs: list[np.ndarray] | None = None,
+                options: ScheduleOptions | None = None) -> Scheduled:
+    scheduled = schedule(graph.deduplicated(), options or ScheduleOptions())
+    for expected, actual in run_both(graph, scheduled, inputs or inputs_for(graph, sizes)):
+        scale = np.nanmax(np.abs(expected), initial=1e-30)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-11 * scale)
+    return scheduled
+
+
+def loops(kernel: Kernel) -> list[Instruction]:
+    return [instruction for instruction in kernel.body.walk() if instruction.op == "scf.for"]
+
+
+ODD_SIZES = [{"m": 70, "n": 133, "k": 50, "h": 2, "f": 33, "o": 20}, {name: 1 for name in "mnkhfo"}]
+
+
+@pytest.mark.parametrize("sizes", ODD_SIZES, ids=["odd", "one"])
+@pytest.mark.parametrize("graph", [
+    graphs.matmul(), graphs.matmul_rowsum(), graphs.matmul_and_rowsum(), graphs.attention(), graphs.attention(mask=True, lse=True),
+    graphs.attention(division_last=True), graphs.rmsnorm_matmul(), graphs.rmsnorm_matmul(scale_last=True),
+    graphs.softmax(), graphs.variance(), graphs.gated_mlp(),
+], ids=lambda graph: graph.name)
+def test_known_graphs(graph: Graph, sizes: dict[str, int]) -> None:
+    assert_same(graph, {s: n for s, n in sizes.items() if s not in graph.extents})
+
+
+@pytest.mark.parametrize("sizes", [{"m": 5, "k": 0, "n": 6}, {"m": 0, "k": 5, "n": 6}])
+def test_empty_dims(sizes: dict[str, int]) -> None:
+    assert_same(graphs.matmul(), sizes)
+
+
+@pytest.mark.parametrize(("graph", "dim", "accumulators"), [
+    (graphs.matmul(), "k", 1), (graphs.matmul_rowsum(), "n", 1), (graphs.rmsnorm_matmul(scale_last=True), "k", 2),
+], ids=lambda value: getattr(value, "name", None))
+def test_one_kernel_one_loop(graph: Graph, dim: str, accumulators: int) -> None:
+    scheduled = schedule(graph, ScheduleOptions(sizes={"m": 512, "n": 4096, "k": 4096}))
+    (kernel,) = scheduled.program.kernels
+    (loop,) = loops(kernel)
+    assert (loop.attrs["dim"], len(loop.results)) == (dim, accumulators)
+
+
+def test_attention_is_one_kernel_with_one_loop() -> None:
+    scheduled = schedule(graphs.attention(division_last=True), ScheduleOptions(sizes={"h": 32, "m": 4096, "n": 4096}))
+    (kernel,) = scheduled.program.kernels
+    (loop,) = loops(kernel)
+    assert loop.attrs["dim"] == "n"
+    assert len(loop.results) == 3  # maximum, sum and product with the values
+    assert scheduled.program.allocated == scheduled.program.graph.outputs
+
+
+def test_reductions_that_do_not_separate_get_a_second_loop() -> None:
+    scheduled = schedule(graphs.variance(), ScheduleOptions())
+    (kernel,) = scheduled.program.kernels
+    assert [loop.attrs["dim"] for loop in loops(kernel)] == ["n", "n"]
+
+
+def test_without_horizontal_fusion_every_reduction_has_its_own_loop() -> None:
+    options = ScheduleOptions(horizontal_fusion=False, sizes={"h": 2, "m": 128, "n": 1024})
+    graph = graphs.attention(division_last=True)
+    scheduled = assert_same(graph, {"h": 2, "m": 17, "n": 65}, options=options)
+    assert max(len(loop.results) for kernel in scheduled.program.kernels for loop in loops(kernel)) == 1
+
+
+def test_without_iterative_tiling_reductions_are_kernels() -> None:
+    options = ScheduleOptions(iterative_tiling=False, sizes={"h": 2, "m": 128, "n": 1024})
+    scheduled = assert_same(graphs.attention(division_last=True), {"h": 2, "m": 17, "n": 65}, options=options)
+    assert len(scheduled.program.launches) > 3
+
+
+def test_fully_masked_rows_are_nan_and_partly_masked_blocks_are_not() -> None:
+    graph = graphs.attention(mask=True, lse=True, division_last=True)
+    inputs = inputs_for(graph, {"h": 1, "m": 3, "n": 133})
+    inputs[3][:] = 0
+    inputs[3][1] = -np.inf
+    inputs[3][2, :70] = -np.inf
+    scheduled = schedule(graph.deduplicated(), ScheduleOptions())
+    for expected, actual in run_both(graph, scheduled, inputs):
+        np.testing.assert_array_equal(np.isnan(expected), np.isnan(actual))
+        assert np.isnan(actual[:, 1]).all()
+        np.testing.assert_allclose(actual, expected, rtol=1e-11)
+
+
+def test_logits_far_beyond_the_range_of_exp() -> None:
+    graph = graphs.attention(division_last=True)
+    inputs = inputs_for(graph, {"h": 1, "m": 5, "n": 70})
+    inputs[0] *= 100
+    inputs[1] *= 100
+    assert_same(graph, {}, inputs=inputs)
+
+
+def test_round_trip_through_mlir() -> None:
+    graph = graphs.attention(mask=True, lse=True)
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        again = to_graph(from_graph(graph, module))
+    assert str(again) == str(graph)
+    assert again.extents == graph.extents
+
+
+def test_one_tensor_in_two_roles() -> None:
+    b = GraphBuilder("gram")
+    x = b.input("m k", "f16")
+    graph = b.build(b.contract(x, b.rename(x, from_="m", to="n=m"), over=["k"]))
+    assert_same(graph, {"m": 37, "k": 19})
+
+
+def test_a_dim_reduced_and_kept() -> None:
+    b = GraphBuilder("centred")
+    x = b.input("m n", "f32")
+    graph = b.build(b.sub(x, b.reduce(x, kind="max", over=["n"])))
+    assert_same(graph, {"m": 9, "n": 300})
+
+
+def test_what_cannot_be_scheduled_says_so() -> None:
+    b = GraphBuilder("gathered")
+    x, at = b.input("m n", "f32"), b.input("i", "i32")
+    graph = b.build(b.gather(b.neg(x), at, dim="n"))
+    with pytest.raises(CleaveError, match=r"cleave.gather of a computed value cannot be scheduled"):
+        schedule(graph, ScheduleOptions())
+
+
+def test_the_choice_is_deterministic() -> None:
+    graph = graphs.gated_mlp()
+    tilings = [[c[0].tiling for c in schedule(graph, ScheduleOptions()).candidates] for _ in range(2)]
+    assert tilings[0] == tilings[1]
+
+
+def test_random_graphs() -> None:
+    """CLEAVE_TEST_SECONDS (default 15) of random graphs; CLEAVE_TEST_SEED starts elsewhere."""
+    deadline = time.monotonic() + float(os.environ.get("CLEAVE_TEST_SECONDS", "15"))
+    seed = int(os.environ.get("CLEAVE_TEST_SEED", "0"))
+    first = seed
+    while time.monotonic() < deadline:
+        graph = graphs.random_graph(seed)
+        for sizes in ({"a": 5, "b": 17, "c": 35}, {"a": 1, "b": 33, "c": 2}):
+            try:
+                assert_same(graph, sizes)
+            except AssertionError as error:
+                raise AssertionError(f"seed {seed}, sizes {sizes}\n{graph}") from error
+        seed += 1
+    assert seed - first > 20
