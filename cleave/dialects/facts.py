@@ -275,7 +275,7 @@ def _check(interval: Interval, problem: str) -> None:
 
 def _propagate(bounds: Bounds) -> Bounds:
     """Bounds of single symbols that follow from bounds with several: ``n <= m`` and ``m <= 100`` bound n."""
-    names = sorted(frozenset().union(*(size.symbols for size in bounds.nonnegative)))
+    names = sorted({name for size in bounds.nonnegative for name in size.symbols})
     for _ in range(_ROUNDS):
         intervals = dict(bounds.symbols)
         for name in names:

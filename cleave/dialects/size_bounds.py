@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import gcd, inf
 from typing import Final
 
@@ -60,8 +61,8 @@ class Bounds:
         if found is None:
             known = self.nonnegative if positive is None else (*self.nonnegative, positive - 1)
             found = self._search(size, known, enough=0) >= 0
-            if not found and self is not BASE:
-                found = BASE.at_least(size, 0, positive)
+            found = found or (self is not BASE and BASE.at_least(size, 0, positive))
+            found = found or any(self.at_least(cleared, 0, positive) for cleared in _without_quotients(size))
             self._nonnegative[size, positive] = found
         return found
 
@@ -267,6 +268,24 @@ def _combine(terms: _Terms, factor: int, other: Size, cofactor: Monomial, times:
         if not total[product]:
             del total[product]
     return total
+
+
+def _without_quotients(size: Size) -> Iterator[Size]:
+    """Sizes that are >= 0 exactly when ``size`` is: floordiv(a, b) <= k exactly when a < (k + 1)*b, and so on."""
+    for monomial, coefficient in size.terms:
+        if len(monomial) != 1 or coefficient not in (1, -1) or monomial[0].kind not in ("floordiv", "ceildiv"):
+            continue
+        rest = size - from_terms((monomial, coefficient))
+        if any(monomial[0] in other for other, _ in rest.terms):
+            continue
+        numerator, divisor = monomial[0].args
+        rounds_away = (monomial[0].kind == "ceildiv") == (coefficient > 0)
+        with suppress(CleaveError):  # too large to be of use
+            yield (
+                (rest + 1) * divisor - 1 + numerator * coefficient
+                if rounds_away
+                else (rest * divisor + numerator * coefficient)
+            )
 
 
 def _replace(size: Size, atom: Atom, by: Size) -> Size:

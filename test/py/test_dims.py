@@ -495,6 +495,28 @@ def test_questions(question: str, a: str, b: str, answer: str) -> None:
     assert getattr(Facts.parse(FACTS), question)(parse(a), parse(b)) is Answer[answer]
 
 
+GRID = ["i < ceildiv(m, 64)", "j <= 63", "p < h*ceildiv(m, 64)", "n = s*t"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("64*i", "m"),
+        ("64*floordiv(m, 64)", "m + 1"),
+        ("floordiv(p, ceildiv(m, 64))", "h"),  # a program's index along the outer axis of a flattened grid
+        ("mod(p, ceildiv(m, 64))", "ceildiv(m, 64)"),
+        ("64*mod(p, ceildiv(m, 64))", "m"),
+        ("0", "min(m - 64*i, 64)"),
+        ("64*i + j", "m + 64"),
+        ("floordiv(64*i + j, 64)", "ceildiv(m, 64)"),
+    ],
+)
+def test_offsets_of_tiles_lie_within_the_grid(a: str, b: str) -> None:
+    facts = Facts.parse(GRID)
+    assert facts.less(parse(a), parse(b)) is Answer.YES
+    assert facts.less_equal(parse(b), parse(a)) is Answer.NO
+
+
 def test_bounds() -> None:
     facts = Facts.parse(FACTS)
     expected = {
