@@ -18,6 +18,7 @@ class Emitter:
     def __init__(self, dims: dict[str, Dim], extents: Mapping[str, int]) -> None:
         self.dims, self.extents = dims, extents
         self.order: Sequence[str] = ()
+        self.keep_order = True
         self.location: ir.Location | None = None
         self.point: ir.InsertionPoint | None = None
         self._known: dict[Any, ir.Value] = {}
@@ -43,11 +44,19 @@ class Emitter:
         inferred = ops.infer(name, [cleave.tensor_type_of(operand) for operand in operands], attrs)
         names = inferred.names
         if ops.OPS[name].free_order:
-            names = tuple(sorted(names, key=self._rank) if order is None else order)
+            names = tuple(self._arranged(names, operands) if order is None else order)
         return self._build(name, operands, attrs, names, dtype or inferred.dtype)
 
     def constant(self, value: float | int | bool, dtype: str, names: Sequence[str] = ()) -> ir.Value:
         return self._build("constant", (), {"value": value}, names, dtype)
+
+    def _arranged(self, names: Sequence[str], operands: Sequence[ir.Value]) -> Sequence[str]:
+        """The order of ``names``: that of an operand that has them all, if one may keep it; else the order set."""
+        if self.keep_order:
+            for operand in operands:
+                if set(self.names(operand)) == set(names):
+                    return self.names(operand)
+        return sorted(names, key=self._rank)
 
     def _rank(self, name: str) -> int:
         return self.order.index(name) if name in self.order else len(self.order)

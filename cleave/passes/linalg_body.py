@@ -69,7 +69,7 @@ def _truncate(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) 
 
 def _compare_floats(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
     predicate = _FLOAT_PREDICATES[ir.IntegerAttr(op.attributes["predicate"]).value]
-    a, b = operands
+    a, b = _unwidened(emitter, *operands)
 
     def compare(name: str, x: ir.Value = a, y: ir.Value = b) -> ir.Value:
         return emitter.emit("cmp", x, y, predicate=name)
@@ -88,8 +88,22 @@ def _compare_floats(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Va
     return _negated(emitter, compare(_OPPOSITE[predicate[1:]]))
 
 
+def _unwidened(emitter: Emitter, a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """A widened value and a literal that the narrower type has too: compare in that type."""
+    owner, literal = a.owner, emitter.literal(b)
+    if literal is None or isinstance(owner, ir.Block) or owner.name != "cleave.cast":
+        return a, b
+    source = owner.operands[0]
+    narrow, wide = emitter.dtype(source), emitter.dtype(a)
+    if not is_float(narrow) or _WIDTHS.get(narrow, 64) >= _WIDTHS.get(wide, 0):
+        return a, b
+    narrowed = emitter.constant(literal, narrow)
+    return (source, narrowed) if emitter.literal(narrowed) == literal else (a, b)
+
+
 _FLOAT_PREDICATES = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord",
                      "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")  # fmt: skip
+_WIDTHS = {"f8E4M3FN": 8, "f8E5M2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 

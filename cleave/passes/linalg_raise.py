@@ -27,6 +27,17 @@ def tensor_args(op: ir.Operation) -> bool:
     return any(isinstance(value.type, ir.ShapedType) for value in (*op.operands, *op.results))
 
 
+_RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
+
+
+def is_unwritten(value: ir.Value) -> bool:
+    """Whether the tensor is fresh memory, perhaps reshaped."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return False
+    return owner.name == "tensor.empty" or (owner.name in _RESHAPES and is_unwritten(owner.operands[0]))
+
+
 class Raiser:
     """One attempt at a function. ``refused`` has the reasons why ops, by number, stay as they are."""
 
@@ -35,7 +46,8 @@ class Raiser:
         self.block = func.regions[0].blocks[0]
         self.ops = [view.operation for view in self.block.operations]
         self.connector = Connector()
-        self.encoded: dict[ir.Value, ir.Value] = {}
+        self.encoded: dict[ir.Value, ir.Value] = {}  # results of raised ops
+        self._entered: dict[ir.Value, ir.Value] = {}  # what comes from ops that stay, and arguments
         self.names: Names
         self.emitter: Emitter
 
@@ -62,6 +74,8 @@ class Raiser:
 
     def _raise(self, number: int, op: ir.Operation) -> None:
         rule = _RULES.get(op.name)
+        if op.name in _RESHAPES and is_unwritten(op.operands[0]):
+            return
         if rule is not None:
             self.emitter.before(op)
             rule(self, number, op)
@@ -77,11 +91,13 @@ class Raiser:
 
     def tensor(self, value: ir.Value) -> ir.Value:
         """The tensor as a value of ours. It may lack dims along which it is constant."""
-        if value not in self.encoded:
-            if not isinstance(value.owner, ir.Block) and value.owner.name == "tensor.empty":
-                raise Unraisable("it reads a tensor that nothing has written")
-            self.encoded[value] = self._border_in(value, self.dim_names(value))
-        return self.encoded[value]
+        if value in self.encoded:
+            return self.encoded[value]
+        if is_unwritten(value):
+            raise Unraisable("it reads a tensor that nothing has written")
+        if value not in self._entered:
+            self._entered[value] = self._border_in(value, self.dim_names(value))
+        return self._entered[value]
 
     def _border_in(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
         dims = [self.emitter.dims[name] for name in names]
@@ -304,7 +320,12 @@ class _Body:
             return self.emitter.emit("index", dim=str(self.emitter.dims[name]), dtype="index")
         if op.name not in SCALAR_OPS:
             raise Unraisable(f"its body has '{op.name}'")
-        return SCALAR_OPS[op.name](self.emitter, op, [self.value(operand) for operand in op.operands])
+        operands = [self.value(operand) for operand in op.operands]
+        self.emitter.keep_order = value not in self.generic.yields
+        try:
+            return SCALAR_OPS[op.name](self.emitter, op, operands)
+        finally:
+            self.emitter.keep_order = True
 
     def operand(self, index: int) -> ir.Value:
         """Operand ``index``, its dims called as the loops are."""

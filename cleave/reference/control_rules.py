@@ -84,10 +84,25 @@ def bind_arguments(func: ir.Operation, arguments: Any, known: dict[str, int]) ->
     return symbols
 
 
+def border(machine: Machine, op: ir.Operation) -> Step:
+    """From a plain tensor to one with named dims, or back: the same elements. Names given here bind their symbols."""
+    if len(op.results) != 1 or len(op.operands) != 1:
+        raise CleaveError("a cast of several values at once is not supported")
+    if "#cleave.dims" not in str(op.results[0].type):
+        return lambda x: x
+    type_ = cleave.tensor_type_of(op.results[0])
+
+    def step(x: Array) -> Array:
+        machine.symbols.bind([("the tensor here", type_, x.shape)])
+        return x
+
+    return step
+
+
 RULES: dict[str, Rule] = {
     "scf.for": for_loop,
     "scf.if": if_else,
     "cf.assert": assertion,
     "func.call": call,
-    "builtin.unrealized_conversion_cast": lambda machine, op: lambda *values: values,
+    "builtin.unrealized_conversion_cast": border,
 }
