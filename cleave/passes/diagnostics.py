@@ -11,13 +11,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from cleave.bindings import ir
 from cleave.errors import CleaveError, CleaveErrors, Position
 
+if TYPE_CHECKING:
+    from cleave.bindings import ir
+
+    Place = ir.Location | Position | str | None
+
 Severity = Literal["error", "warning", "remark", "note"]
-Place = ir.Location | Position | str | None
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,19 @@ def report(diagnostic: Diagnostic) -> None:
         print(render(diagnostic), file=sys.stderr)
 
 
-def report_error(error: CleaveError) -> None:
-    """Hand an error, or each of several, to the innermost handler."""
-    for each in error.errors if isinstance(error, CleaveErrors) else (error,):
-        _report("error", each.location, each.message, each.notes)
+def from_error(error: CleaveError) -> list[Diagnostic]:
+    """An error, or each of several found at once, as diagnostics."""
+    errors = error.errors if isinstance(error, CleaveErrors) else (error,)
+    return [_diagnostic("error", each.location, each.message, each.notes) for each in errors]
 
 
 def _report(severity: Severity, location: Place, text: str, notes: tuple[str, ...]) -> None:
+    report(_diagnostic(severity, location, text, notes))
+
+
+def _diagnostic(severity: Severity, location: Place, text: str, notes: tuple[str, ...]) -> Diagnostic:
     position = position_of(location)
-    report(Diagnostic(severity, position, text, tuple(Diagnostic("note", position, note) for note in notes)))
+    return Diagnostic(severity, position, text, tuple(Diagnostic("note", position, note) for note in notes))
 
 
 @contextmanager

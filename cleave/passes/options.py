@@ -95,7 +95,7 @@ def _show(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(map(_show, typing.cast("tuple[Any, ...]", value))) or "empty"
-    return "none" if value is None else str(value)
+    return "none" if value is None else str(value) or '""'
 
 
 def describe(kind: Any) -> str:

@@ -1,0 +1,221 @@
+"""The command line of ``cleave-opt``, after the conventions of ``mlir-opt``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cleave.errors import CleaveError
+from cleave.passes import registry
+from cleave.passes.pipeline_text import Element, parse_flag, parse_pipeline
+
+HELP = """\
+usage: cleave-opt [options] [input.mlir | -]
+
+Run passes of Cleave and of MLIR on a module; the result goes to standard output.
+
+passes, in the order given (options: --superopt{keep=4 explain} or --superopt="keep=4 explain"):
+  --import-linalg              raise linalg on tensors to named-dimension ops
+  --superopt                   find equal programs that are cheaper for all sizes
+  --schedule                   turn tensor functions into kernels over tiles and their launches
+  --lower-to-triton            turn kernels into Triton IR
+  --cleave-verify, --cleave-cse, --cleave-dce, and every pass of MLIR by its name: --canonicalize
+  --pass-pipeline=TEXT         as "builtin.module(func.func(canonicalize),cleave-superopt{keep=2})"
+  --list-passes                Cleave's passes and their options
+
+output:
+  -o FILE                      write to FILE, which is left alone on failure
+  --emit=mlir|ttir|ttgir|ptx   what to write (default mlir); past mlir, run all of --lower-to-triton
+  --target=sm_90               the GPU for --emit (default sm_90)
+  --mlir-print-op-generic      ops in generic form
+  --mlir-print-debuginfo       locations
+
+input:
+  --split-input-file           treat the parts between "// -----" lines as separate inputs
+  --verify-diagnostics         compare diagnostics with "// expected-error @+1 {{text}}" comments
+  --allow-unregistered-dialect ops of unknown dialects are fine
+  --verify-each=0              do not verify the input and after each pass
+
+looking inside, on standard error:
+  --mlir-print-ir-before=PASS,…, --mlir-print-ir-after=PASS,…, --mlir-print-ir-before-all,
+  --mlir-print-ir-after-all, --mlir-print-ir-after-change, --mlir-print-ir-after-failure
+  --mlir-timing                time of each pass
+  --dump-pass-pipeline         the pipeline that runs
+  --show-dialects, --help, --version
+"""
+
+EmitKind = Literal["mlir", "ttir", "ttgir", "ptx"]
+EMIT_KINDS: tuple[EmitKind, ...] = ("mlir", "ttir", "ttgir", "ptx")
+Action = Literal["run", "help", "version", "list-passes", "show-dialects"]
+
+
+@dataclass
+class Options:
+    """What the command line asks for. ``texts`` holds the flags with passes, by the file name in their positions."""
+
+    action: Action = "run"
+    input: str = "-"
+    output: str = "-"
+    elements: list[tuple[Element, bool]] = field(default_factory=list[tuple[Element, bool]])  # True: a flag, nests as needed
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    emit: EmitKind = "mlir"
+    target: str = "sm_90"
+    generic: bool = False
+    debug_info: bool = False
+    split: bool = False
+    verify_diagnostics: bool = False
+    allow_unregistered: bool = False
+    verify_each: bool = True
+    print_before: frozenset[str] = frozenset()
+    print_after: frozenset[str] = frozenset()
+    print_before_all: bool = False
+    print_after_all: bool = False
+    print_after_change: bool = False
+    print_after_failure: bool = False
+    timing: bool = False
+    dump_pipeline: bool = False
+
+
+_SWITCHES = {
+    "mlir-print-op-generic": "generic",
+    "mlir-print-debuginfo": "debug_info",
+    "split-input-file": "split",
+    "verify-diagnostics": "verify_diagnostics",
+    "allow-unregistered-dialect": "allow_unregistered",
+    "verify-each": "verify_each",
+    "mlir-print-ir-before-all": "print_before_all",
+    "mlir-print-ir-after-all": "print_after_all",
+    "mlir-print-ir-after-change": "print_after_change",
+    "mlir-print-ir-after-failure": "print_after_failure",
+    "mlir-timing": "timing",
+    "dump-pass-pipeline": "dump_pipeline",
+}
+_ACTIONS: dict[str, Action] = {
+    "help": "help",
+    "h": "help",
+    "version": "version",
+    "list-passes": "list-passes",
+    "show-dialects": "show-dialects",
+}
+_VALUES: dict[str, Callable[[Options, str], None]] = {}
+# Accepted since scripts for mlir-opt have them; they say what is the case anyway.
+_IGNORED = frozenset(("mlir-disable-threading", "mlir-print-ir-module-scope"))
+_BOOLEANS = {"": True, "1": True, "true": True, "0": False, "false": False}
+
+
+def parse_into(options: Options, arguments: Sequence[str]) -> None:
+    """Set the options; CleaveError for what is unknown or malformed, its place in one of ``options.texts``, or the tool."""
+    inputs: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            inputs += rest
+            break
+        if argument == "-" or not argument.startswith("-"):
+            inputs.append(argument)
+            continue
+        _flag(options, argument, rest)
+    if len(inputs) > 1:
+        raise CleaveError(f"more than one input: {', '.join(inputs)}", "cleave-opt")
+    options.input = inputs[0] if inputs else "-"
+    if options.emit != "mlir" and (options.split or options.verify_diagnostics):
+        raise CleaveError("--emit writes one module; it goes with neither --split-input-file nor --verify-diagnostics",
+                          "cleave-opt")
+    return options
+
+
+def _flag(options: Options, argument: str, rest: list[str]) -> None:
+    """One flag; takes its value from ``rest`` where it stands apart from it."""
+    body = argument.removeprefix("-").removeprefix("-")
+    name, equals, value = body.partition("=")
+    if name in _ACTIONS:
+        options.action = _ACTIONS[name]
+    elif name in _SWITCHES:
+        setattr(options, _SWITCHES[name], _boolean(argument, value if equals else ""))
+    elif name in _VALUES:
+        if not equals and not rest:
+            raise CleaveError(f"{argument} needs a value", "cleave-opt")
+        _VALUES[name](options, value if equals else rest.pop(0))
+    elif name not in _IGNORED:
+        _pass_flag(options, argument, body)
+
+
+def _boolean(argument: str, value: str) -> bool:
+    if value.lower() not in _BOOLEANS:
+        raise CleaveError(f"{argument}: not true or false", "cleave-opt")
+    return _BOOLEANS[value.lower()]
+
+
+def _value(name: str) -> Callable[[Callable[[Options, str], None]], Callable[[Options, str], None]]:
+    def register(set_: Callable[[Options, str], None]) -> Callable[[Options, str], None]:
+        _VALUES[name] = set_
+        return set_
+
+    return register
+
+
+@_value("o")
+def _output(options: Options, value: str) -> None:
+    options.output = value
+
+
+@_value("emit")
+def _emit(options: Options, value: str) -> None:
+    if value not in EMIT_KINDS:
+        raise CleaveError(f"--emit: no '{value}'; it is one of {', '.join(EMIT_KINDS)}", "cleave-opt")
+    options.emit = value
+
+
+@_value("target")
+def _target(options: Options, value: str) -> None:
+    options.target = value
+
+
+@_value("mlir-print-ir-before")
+def _print_before(options: Options, value: str) -> None:
+    options.print_before |= frozenset(map(_full_name, value.split(",")))
+
+
+@_value("mlir-print-ir-after")
+def _print_after(options: Options, value: str) -> None:
+    options.print_after |= frozenset(map(_full_name, value.split(",")))
+
+
+@_value("pass-pipeline")
+def _pipeline(options: Options, value: str) -> None:
+    file = _remember(options, "--pass-pipeline", value)
+    options.elements += [(element, False) for element in parse_pipeline(value, file)]
+
+
+def _pass_flag(options: Options, argument: str, body: str) -> None:
+    """A pass by its name. Whether MLIR has a pass that we do not know is found out when it is made ready to run."""
+    text = f"--{body}"
+    file = _remember(options, "command line", text)
+    element = parse_flag(body, file)
+    if not element.name:
+        raise CleaveError(f"no option '{argument}'", "cleave-opt", ("--help lists the options",))
+    name = _full_name(element.name)
+    if name != element.name:
+        element = Element(name, element.options, (), element.position, element.options_position)
+    options.elements.append((element, True))
+
+
+def _full_name(name: str) -> str:
+    return registry.SHORT_NAMES.get(name.strip(), name.strip())
+
+
+def _remember(options: Options, file: str, text: str) -> str:
+    """Keep the text for excerpts in diagnostics, under ``<file>`` or ``<file 2>``, …."""
+    number = sum(known.startswith(f"<{file}") for known in options.texts) + 1
+    name = f"<{file}>" if number == 1 else f"<{file} {number}>"
+    options.texts[name] = text
+    return name
+
+
+def did_you_mean(name: str) -> str | None:
+    """The option or pass of ours nearest to a name that nobody knows."""
+    known = [*_SWITCHES, *_ACTIONS, *_VALUES, *registry.PASSES, *registry.SHORT_NAMES]
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)

@@ -1,0 +1,223 @@
+"""One run of ``cleave-opt``: parse, run the passes, print. Runs in the child process (``isolation``)."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cleave import bindings
+from cleave.bindings import ir
+from cleave.errors import CleaveError, Position
+from cleave.passes import diagnostics, registry
+from cleave.passes.diagnostics import Diagnostic
+from cleave.passes.steps import OwnStep, Step, resolve
+from cleave.tools import expected_diagnostics, files
+from cleave.tools.command_line import EmitKind, Options, did_you_mean
+from cleave.tools.files import Source
+from cleave.tools.instrumentation import Instrumentation, print_module
+from cleave.tools.internal_error import describe_exception
+from cleave.tools.isolation import Watch
+
+_SEPARATOR = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
+_ANONYMOUS = "-"  # MLIR's name for text that is in no file
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of the input and the line on which it starts."""
+
+    text: str
+    first_line: int
+
+
+class Session:
+    """The state of one run: options, context, and what has been reported for the chunk at hand."""
+
+    def __init__(self, options: Options, source: Source, watch: Watch) -> None:
+        self.options, self.source, self.watch = options, source, watch
+        self.sources = dict(options.texts)
+        if source.text is not None:
+            self.sources[source.name] = source.text
+        self.reported: list[Diagnostic] = []
+        self.instrumentation = Instrumentation(options)
+        self.verifier = registry.create("cleave-verify")
+
+    def run(self) -> list[str | bytes] | None:
+        """The output of each chunk; None, after diagnostics, if anything failed."""
+        with diagnostics.collecting(self.report):
+            self.watch.stage = "loading MLIR"
+            self.ctx = bindings.context(allow_unregistered=self.options.allow_unregistered)
+            handler = self.ctx.attach_diagnostic_handler(self._from_mlir)
+            try:
+                return self._run()
+            finally:
+                self.watch.forward()
+                handler.detach()
+
+    def report(self, diagnostic: Diagnostic) -> None:
+        """Print a diagnostic, or keep it for ``--verify-diagnostics``."""
+        diagnostic = self._in_file(diagnostic)
+        self.reported.append(diagnostic)
+        if not self.options.verify_diagnostics:
+            self.show(diagnostic)
+
+    def show(self, diagnostic: Diagnostic) -> None:
+        self.watch.forward()
+        print(diagnostics.render(diagnostic, self.sources, self.source.name), file=sys.stderr)
+
+    def _from_mlir(self, info: ir.Diagnostic) -> bool:
+        self.report(diagnostics.from_mlir(info))
+        return True
+
+    def _in_file(self, diagnostic: Diagnostic) -> Diagnostic:
+        """The diagnostic with the input's name for what MLIR calls "-", and a place for what has only a file."""
+        position = diagnostic.position
+        if position is not None and position.file == _ANONYMOUS:
+            position = replace(position, file=self.source.name)
+        if position is not None and position.line < 1:
+            position = replace(position, line=1, column=1)
+        return replace(diagnostic, position=position, notes=tuple(map(self._in_file, diagnostic.notes)))
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> list[str | bytes] | None:
+        steps = self._steps()
+        if steps is None:
+            return None
+        outputs = [self._chunk(chunk, steps) for chunk in self._chunks()]
+        if self.options.timing:
+            self.instrumentation.report_times()
+        return None if None in outputs else [output for output in outputs if output is not None]
+
+    def _steps(self) -> list[Step] | None:
+        self.watch.stage = "reading the pipeline"
+        try:
+            steps = [resolve(element, self.ctx, nest_as_needed=flag) for element, flag in self.options.elements]
+        except CleaveError as error:
+            for diagnostic in diagnostics.from_error(error):
+                self.show(self._with_hint(diagnostic))
+            return None
+        if self.options.dump_pipeline:
+            print(f"builtin.module({','.join(step.text for step in steps)})", file=sys.stderr)
+        return steps
+
+    def _with_hint(self, diagnostic: Diagnostic) -> Diagnostic:
+        """An unknown flag may be meant as an option that is no pass."""
+        named = re.match(r"no pass '([^']+)'", diagnostic.message)
+        near = did_you_mean(named[1]) if named and "did you mean" not in diagnostic.message else None
+        return replace(diagnostic, message=f"{diagnostic.message}; did you mean --{near}?") if near else diagnostic
+
+    def _chunks(self) -> Iterator[Chunk | None]:
+        """The parts of the input; None for bytecode."""
+        text = self.source.text
+        if text is None:
+            yield None
+            return
+        start = 0
+        for separator in _SEPARATOR.finditer(text) if self.options.split else ():
+            yield Chunk(text[start : separator.start()], text.count("\n", 0, start) + 1)
+            start = separator.end()
+        yield Chunk(text[start:], text.count("\n", 0, start) + 1)
+
+    def _chunk(self, chunk: Chunk | None, steps: list[Step]) -> str | bytes | None:
+        self.reported = []
+        output = self._process(chunk, steps)
+        if not self.options.verify_diagnostics:
+            return output
+        text, line = (chunk.text, chunk.first_line) if chunk else ("", 1)
+        problems = expected_diagnostics.check(text, self.source.name, line, self.reported)
+        for problem in problems:
+            self.show(problem)
+        return None if problems else output or ""
+
+    def _process(self, chunk: Chunk | None, steps: list[Step]) -> str | bytes | None:
+        module = self._parse(chunk)
+        if module is None or not self._own_verify(module):
+            return None
+        if not all(self._step(step, module) for step in steps):
+            return None
+        if self.options.emit != "mlir":
+            return self._emit(module, self.options.emit)
+        return print_module(module, self.options) + "\n"
+
+    def _parse(self, chunk: Chunk | None) -> ir.Module | None:
+        self.watch.stage = "the parser"
+        start = time.perf_counter()
+        try:
+            with self.ctx:
+                return self._parsed(chunk)
+        except ir.MLIRError:
+            self._ensure_error("the input cannot be parsed")
+            return None
+        finally:
+            self.watch.forward()
+            self.instrumentation.record("parser", time.perf_counter() - start)
+
+    def _parsed(self, chunk: Chunk | None) -> ir.Module:
+        """MLIR reads a named file itself, for the file name in locations; a part gets blank lines before it."""
+        if chunk is None:
+            return ir.Module.parse(self.source.data)
+        if self.options.split or self.source.name == files.STDIN or not self.source.regular:
+            return ir.Module.parse("\n" * (chunk.first_line - 1) + chunk.text)
+        return ir.Module.parseFile(self.source.name)
+
+    def _step(self, step: Step, module: ir.Module) -> bool:
+        self.watch.stage = f"pass {step.name}"
+        self.instrumentation.before(step.name, module)
+        own = isinstance(step, OwnStep)
+        succeeded = self._guarded(step, module)
+        self.watch.forward()
+        self.instrumentation.after(step.name, module, succeeded)
+        if not succeeded:
+            self._ensure_error(f"pass {step.name} failed")
+        return succeeded and (not own or self._own_verify(module, step.name))
+
+    def _guarded(self, step: Step, module: ir.Module) -> bool:
+        """Run the step; what it raises becomes a diagnostic."""
+        try:
+            return step.run(module, self.options.verify_each)
+        except CleaveError as error:
+            self._report_all(error)
+        except Exception as error:
+            self.report(describe_exception(error, f"pass {step.name}", Position(self.source.name, 1, 1)))
+        return False
+
+    def _own_verify(self, module: ir.Module, after: str | None = None) -> bool:
+        """``cleave-verify`` on the input and after each pass of ours."""
+        if not self.options.verify_each:
+            return True
+        self.watch.stage = "pass cleave-verify"
+        try:
+            self.verifier.apply(self.ctx, module)
+        except CleaveError as error:
+            self._report_all(error)
+            return False
+        except Exception as error:
+            where = f"cleave-verify after {after}" if after else "cleave-verify"
+            self.report(describe_exception(error, where, Position(self.source.name, 1, 1)))
+            return False
+        return True
+
+    def _emit(self, module: ir.Module, kind: EmitKind) -> str | bytes | None:
+        from cleave.lowering.emit import emit
+
+        self.watch.stage = f"--emit={kind}"
+        try:
+            return emit(module, kind, self.options.target)
+        except CleaveError as error:
+            self._report_all(error)
+        except Exception as error:
+            self.report(describe_exception(error, f"--emit={kind}", Position(self.source.name, 1, 1)))
+        return None
+
+    def _report_all(self, error: CleaveError) -> None:
+        for diagnostic in diagnostics.from_error(error):
+            self.report(diagnostic)
+
+    def _ensure_error(self, message: str) -> None:
+        """A failure without a word of why gets at least this one."""
+        if not any(diagnostic.severity == "error" for diagnostic in self.reported):
+            self.report(Diagnostic("error", Position(self.source.name, 1, 1), message))
