@@ -100,9 +100,9 @@ def _mod(a: Size, b: Size, bounds: Bounds) -> Size:
 def _floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
     if b.value is not None and b.value < 1:
         raise CleaveError(f"the divisor of floordiv({a}, {b}) is {b}; a divisor must be at least 1")
-    common = _common_factor((a, b), bounds)
-    if common is not None:
-        a, b = _divide_exactly(a, common), _divide_exactly(b, common)
+    cancelled = _cancel(a, b, bounds)
+    if cancelled is not None:
+        return cancelled
     quotient, rest = _long_division(a, b)
     return quotient + _proper_floordiv(rest, b, bounds)
 
@@ -111,9 +111,9 @@ def _proper_floordiv(a: Size, b: Size, bounds: Bounds) -> Size:
     """floordiv of what long division leaves.
 
     The rules call each other and end: `_flatten` replaces an atom of a and b by atoms less deep, and no other rule
-    brings in an atom; `_by_stages` makes b smaller; `_flip_sign` is not followed by another.
+    brings in an atom; `_cancel` and `_by_stages` make b smaller; `_flip_sign` is not followed by another.
     """
-    for rule in (_known_quotient, _flatten, _by_stages, _flip_sign):
+    for rule in (_cancel, _known_quotient, _flatten, _by_stages, _flip_sign):
         result = rule(a, b, bounds)
         if result is not None:
             return result
@@ -131,6 +131,12 @@ def _quotient_atom(a: Size, b: Size) -> Size:
 
 def _is_ceiling(a: Size, b: Size) -> bool:
     return a.constant_term == (b.value or 0) - 1
+
+
+def _cancel(a: Size, b: Size, bounds: Bounds) -> Size | None:
+    """floordiv(g*x, g*y) = floordiv(x, y)."""
+    common = _common_factor((a, b), bounds)
+    return None if common is None else _floordiv(_divide_exactly(a, common), _divide_exactly(b, common), bounds)
 
 
 def _known_quotient(a: Size, b: Size, bounds: Bounds) -> Size | None:
