@@ -27,7 +27,8 @@ from cleave.runtime.ttir_ir import (
 )
 from cleave.runtime.ttir_memory_rules import MACHINE_RULES, Machine
 from cleave.runtime.ttir_numbers import dtype_of
-from cleave.runtime.ttir_rules import PURE_RULES, Evaluate, attribute
+from cleave.runtime.ttir_rule import Evaluate, attribute
+from cleave.runtime.ttir_rules import PURE_RULES
 
 Frame = list[Any]
 Step = Callable[[Frame], None]

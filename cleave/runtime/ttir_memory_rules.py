@@ -13,7 +13,7 @@ from cleave.errors import CleaveError
 from cleave.runtime.ttir_ir import DescriptorType, Operation, PointerType, ScalarType, TensorType
 from cleave.runtime.ttir_memory import Descriptor, Memory, make_descriptor
 from cleave.runtime.ttir_numbers import FLOATS, Array, DType, dtype_of, element_type, unsigned
-from cleave.runtime.ttir_rules import Evaluate, Rule, attribute, shape_of
+from cleave.runtime.ttir_rule import Evaluate, Rule, attribute, shape_of
 
 
 @dataclass(slots=True)

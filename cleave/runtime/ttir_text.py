@@ -1,61 +1,18 @@
 """A reader for TTIR in MLIR's generic form: text in, ``Module`` out, no MLIR needed.
 
-It reads what TTIR modules use (operations with quoted names, regions, blocks, the builtin and ``tt`` types, the builtin
-attributes); other dialects' types and attributes are kept as text. Locations and their aliases are skipped. Operand
-counts and types are checked against the functional type; what an operation requires beyond that is the reader's user's
-concern.
+It reads what TTIR modules use (operations with quoted names, regions, blocks, ``module {…}``, the builtin and ``tt``
+types, the builtin attributes); other dialects' types and attributes are kept as text. Locations and their aliases are
+skipped. Operand counts and types are checked against the functional type; what an operation requires beyond that is the
+concern of whoever uses the module.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from typing import Any, NoReturn, cast
+from typing import Any
 
-from cleave.errors import CleaveError, Position
-from cleave.runtime.ttir_ir import (
-    Block,
-    DenseElements,
-    DescriptorType,
-    Function,
-    FunctionType,
-    Module,
-    OpaqueAttribute,
-    OpaqueType,
-    Operation,
-    PointerType,
-    Region,
-    ScalarType,
-    SymbolRef,
-    TensorType,
-    Type,
-    Value,
-    float_from_bits,
-)
-
-_TOKEN = re.compile(
-    r"""(?:\s+|//[^\n]*)*(?:
-        (?P<value>%[\w$.\-]+(?:\#\d+)?)
-      | (?P<string>"(?:[^"\\\n]|\\.)*")
-      | (?P<word>[A-Za-z_][\w$.]*)
-      | (?P<mark>->|::|[<>(){}\[\],:=*?])
-      | (?P<number>-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*(?:[eE][+-]?\d+)?)?))
-      | (?P<block>\^[\w$.\-]+)
-      | (?P<hash>\#[A-Za-z_0-9][\w$.]*)
-      | (?P<bang>![A-Za-z_][\w$.]*)
-      | (?P<symbol>@(?:[\w$.\-]+|"(?:[^"\\\n]|\\.)*"))
-      | (?P<end>\Z)
-    )""",
-    re.VERBOSE,
-)
-_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|->|[<>(){}\[\]]')
-_SHAPE = re.compile(r"\s*((?:\d+\s*x\s*)*)")
-_INTEGER_TYPE = re.compile(r"[su]?i\d+\Z")
-_FLOAT_NAMES = frozenset(
-    ["f16", "bf16", "f32", "f64", "tf32", "f8E5M2", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ", "f4E2M1FN"]
-)
-_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
-_NAMED_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+from cleave.errors import CleaveError
+from cleave.runtime.ttir_attributes import AttributeParser
+from cleave.runtime.ttir_ir import Block, Function, FunctionType, Module, Operation, Region, Type, Value
 
 
 def parse_ttir(text: str, file: str = "<ttir>") -> Module:
@@ -102,84 +59,21 @@ def _function(operation: Operation, module: Module) -> Function:
     return Function(name, function_type, body, is_public, argument_attributes, where, module)
 
 
-class _Parser:
-    """Recursive descent with one token of lookahead: ``kind`` and ``token`` are the next one, not yet taken."""
+class _Parser(AttributeParser):
+    """``values`` are the SSA values in scope by name, ``%0`` as ``%0#0``."""
 
     def __init__(self, text: str, file: str) -> None:
-        self.text = text
-        self.file = file
-        self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        super().__init__(text, file)
         self.values: dict[str, Value] = {}
         self.bound: list[str] = []  # The names in ``values``, in the order of definition.
-        self.aliases: dict[str, Any] = {}
-        self.start = self.end = 0
-        self.kind = self.token = ""
-        self.advance()
-
-    # Tokens
-
-    def advance(self) -> str:
-        """Take the next token and look at the one after it."""
-        taken = self.token
-        match = _TOKEN.match(self.text, self.end)
-        if match is None:
-            self.start = len(self.text) - len(self.text[self.end :].lstrip())
-            self.fail(f"unexpected character {self.text[self.start]!r}")
-        self.kind = cast(str, match.lastgroup)
-        self.start, self.end = match.span(self.kind)
-        self.token = match[self.kind]
-        return taken
-
-    def position(self, offset: int | None = None) -> Position:
-        offset = self.start if offset is None else offset
-        line = bisect_right(self.line_starts, offset)
-        return Position(self.file, line, offset - self.line_starts[line - 1] + 1)
-
-    def fail(self, message: str, offset: int | None = None, notes: tuple[str, ...] = ()) -> NoReturn:
-        raise CleaveError(message, self.position(offset), notes)
-
-    def accept(self, token: str) -> bool:
-        if self.token == token and self.kind != "string":
-            self.advance()
-            return True
-        return False
-
-    def expect(self, token: str, where: str) -> None:
-        if not self.accept(token):
-            self.fail(f"expected '{token}' {where}, got {self.found()}")
-
-    def expect_kind(self, kind: str, what: str) -> str:
-        if self.kind != kind:
-            self.fail(f"expected {what}, got {self.found()}")
-        return self.advance()
-
-    def found(self) -> str:
-        return "the end of the text" if self.kind == "end" else f"'{self.token}'"
-
-    def skip_balanced(self) -> str:
-        """Skip from the bracket that is the next token to its partner; return the text between, both included."""
-        start, depth = self.start, 0
-        for match in _BRACKET.finditer(self.text, start):
-            bracket = match[0]
-            depth += 1 if bracket in "<({[" else -1 if bracket in ">)}]" else 0
-            if depth == 0:
-                self.end = match.end()
-                self.advance()
-                return self.text[start : match.end()]
-        self.fail(f"'{self.token}' is never closed")
-
-    def skip_location(self) -> None:
-        if self.kind == "word" and self.token == "loc":
-            self.advance()
-            self.skip_balanced()
-
-    # Structure
 
     def top_level(self) -> list[Operation]:
         operations: list[Operation] = []
         while self.kind != "end":
             if self.kind in ("hash", "bang"):
                 self.alias()
+            elif self.kind == "word" and self.token == "module":
+                operations.append(self.module())
             else:
                 operations.append(self.operation())
         return operations
@@ -191,6 +85,17 @@ class _Parser:
             self.skip_location()
         else:
             self.aliases[name] = self.attribute()
+
+    def module(self) -> Operation:
+        """The short form of the outermost operation: ``module @name attributes {…} {…}``."""
+        position = self.position()
+        self.advance()
+        if self.kind == "symbol":
+            self.symbol()
+        attributes = self.dictionary() if self.accept("attributes") else {}
+        region = self.region("builtin.module")
+        self.skip_location()
+        return Operation("builtin.module", [], [], attributes, [region], [], position)
 
     def operation(self) -> Operation:
         start = self.start
@@ -319,230 +224,3 @@ class _Parser:
             if not self.accept(",") and self.token != ")":
                 self.fail(f"expected ',' or ')' after a block argument, got {self.found()}")
         return arguments
-
-    # Types
-
-    def function_type(self) -> FunctionType:
-        self.expect("(", "before the operand types")
-        inputs = self.types(")")
-        self.expect("->", "before the result types")
-        return FunctionType(inputs, self.types(")") if self.accept("(") else (self.type(),))
-
-    def types(self, close: str) -> tuple[Type, ...]:
-        types: list[Type] = []
-        while self.token != close:
-            types.append(self.type())
-            if not self.accept(","):
-                break
-        self.expect(close, "after the types")
-        return tuple(types)
-
-    def type(self) -> Type:
-        if self.kind == "word":
-            return self.tensor_type() if self.token == "tensor" else self.scalar_type()
-        if self.kind == "bang":
-            return self.dialect_type()
-        if self.token == "(":
-            return self.function_type()
-        self.fail(f"expected a type, got {self.found()}")
-
-    def scalar_type(self) -> ScalarType:
-        name = self.token
-        if name not in ("index", "none") and name not in _FLOAT_NAMES and not _INTEGER_TYPE.match(name):
-            self.fail(f"'{name}' is not a type that TTIR uses")
-        self.advance()
-        return ScalarType(name)
-
-    def tensor_type(self) -> TensorType:
-        self.advance()
-        if self.token != "<":
-            self.fail("expected '<' after 'tensor'")
-        return self.shaped()
-
-    def shaped(self) -> TensorType:
-        """From the '<' (the next token) of ``<64x32xf16, encoding>`` to its '>'."""
-        match = cast("re.Match[str]", _SHAPE.match(self.text, self.end))
-        self.end = match.end()  # The lexer would read 32xf16 as a number and a word.
-        self.advance()
-        if self.token in ("?", "*"):
-            self.fail("tiles have static shapes")
-        element = self.type()
-        if not isinstance(element, ScalarType | PointerType):
-            self.fail(f"{element} cannot be an element of a tensor")
-        if self.accept(","):
-            self.attribute()  # The layout encoding of TTGIR says nothing about values.
-        self.expect(">", "after a tensor type")
-        return TensorType(tuple(int(n) for n in match[1].split("x") if n.strip()), element)
-
-    def dialect_type(self) -> Type:
-        start, name = self.start, self.advance()
-        if name in self.aliases:
-            return self.aliases[name]
-        if name == "!tt.ptr":
-            self.expect("<", "after '!tt.ptr'")
-            pointee = self.type()
-            space = int(self.expect_kind("number", "an address space")) if self.accept(",") else 1
-            self.expect(">", "after a pointer type")
-            return PointerType(pointee, space)
-        if name == "!tt.tensordesc":
-            return self.descriptor_type()
-        body_end = start + len(name)
-        if self.token == "<" and self.start == body_end:
-            return OpaqueType(name + self.skip_balanced())
-        return OpaqueType(name)
-
-    def descriptor_type(self) -> DescriptorType:
-        """``<tensor<128x64xf16>>`` (Triton 3.6, 3.7) or ``<128x64xf16>`` (later)."""
-        if self.token != "<":
-            self.fail("expected '<' after '!tt.tensordesc'")
-        if not self.text.startswith("tensor", self.end):
-            return DescriptorType(self.shaped())
-        self.advance()
-        block = self.tensor_type()
-        if self.accept(","):
-            self.attribute()
-        self.expect(">", "after a descriptor type")
-        return DescriptorType(block)
-
-    # Attributes
-
-    def dictionary(self) -> dict[str, Any]:
-        self.expect("{", "before the attributes")
-        entries: dict[str, Any] = {}
-        while self.token != "}":
-            if self.kind not in ("word", "string"):
-                self.fail(f"expected an attribute's name, got {self.found()}")
-            name = self.string() if self.kind == "string" else self.advance()
-            entries[name] = self.attribute() if self.accept("=") else True
-            if not self.accept(","):
-                break
-        self.expect("}", "after the attributes")
-        return entries
-
-    def attribute(self) -> Any:
-        kind = self.kind
-        if kind == "number":
-            return self.number(self.start, self.advance(), self.type() if self.accept(":") else None)
-        if kind == "string":
-            text = self.string()
-            if self.accept(":"):
-                self.type()
-            return text
-        if kind == "symbol":
-            return self.symbol()
-        if kind == "hash":
-            return self.opaque_attribute()
-        if kind == "word":
-            return self.word_attribute()
-        if self.token == "[":
-            return self.list_attribute()
-        if self.token == "{":
-            return self.dictionary()
-        return self.type()
-
-    def word_attribute(self) -> Any:
-        word = self.token
-        if word in ("true", "false", "unit"):
-            self.advance()
-            return word != "false"
-        if word == "dense":
-            return self.dense()
-        if word == "array":
-            return self.array()
-        return self.type()
-
-    def list_attribute(self) -> list[Any]:
-        self.advance()
-        items: list[Any] = []
-        while self.token != "]":
-            items.append(self.attribute())
-            if not self.accept(","):
-                break
-        self.expect("]", "after the list")
-        return items
-
-    def symbol(self) -> SymbolRef:
-        name = self.advance()[1:]
-        while self.accept("::"):
-            name += "::" + self.expect_kind("symbol", "a symbol after '::'")[1:]
-        return SymbolRef(name.strip('"'))
-
-    def opaque_attribute(self) -> Any:
-        name = self.advance()
-        if name in self.aliases:
-            return self.aliases[name]
-        return OpaqueAttribute(name + (self.skip_balanced() if self.token == "<" else ""))
-
-    def string(self) -> str:
-        def replace(match: re.Match[str]) -> str:
-            code = match[1]
-            return _NAMED_ESCAPES.get(code) or (chr(int(code, 16)) if len(code) == 2 else code)
-
-        return _ESCAPE.sub(replace, self.advance()[1:-1])
-
-    def number(self, start: int, token: str, type_: Type | None) -> int | float | bool:
-        """A literal as its type reads it; a hexadecimal literal of a float type gives the bits."""
-        is_float = isinstance(type_, ScalarType) and type_.name in _FLOAT_NAMES
-        if "0x" in token:
-            bits = int(token, 16)
-            if not is_float:
-                return bits
-            try:
-                return float_from_bits(bits, cast(ScalarType, type_).name)
-            except KeyError:
-                self.fail(f"hexadecimal literals of type {type_} are not read", start)
-        if "." in token:
-            if type_ is not None and not is_float:
-                self.fail(f"a float literal of type {type_}", start)
-            return float(token)
-        return float(token) if is_float else int(token)
-
-    def array(self) -> tuple[Any, ...]:
-        """``array<i32: 1, 2>``."""
-        self.advance()
-        self.expect("<", "after 'array'")
-        element = self.type()
-        items: list[Any] = []
-        if self.accept(":"):
-            while self.token != ">":
-                items.append(self.literal(element))
-                if not self.accept(","):
-                    break
-        self.expect(">", "after the array")
-        return tuple(items)
-
-    def literal(self, type_: Type) -> int | float | bool:
-        if self.kind == "word" and self.token in ("true", "false"):
-            return self.advance() == "true"
-        return self.number(self.start, self.expect_kind("number", "a number"), type_)
-
-    def dense(self) -> DenseElements:
-        start = self.start
-        self.advance()
-        self.expect("<", "after 'dense'")
-        items: list[tuple[int, str]] = []
-        blob: bytes | None = None
-        while self.token != ">":
-            if self.kind == "string" and self.token.startswith('"0x'):
-                blob = bytes.fromhex(self.advance()[3:-1])
-            elif self.kind == "number" or self.token in ("true", "false"):
-                items.append((self.start, self.advance()))
-            elif self.token in ("[", "]", ","):
-                self.advance()
-            else:
-                self.fail(f"expected an element of a dense attribute, got {self.found()}")
-        self.advance()
-        self.expect(":", "before the type of a dense attribute")
-        type_ = self.type()
-        if not isinstance(type_, TensorType):
-            self.fail(f"a dense attribute of type {type_}", start)
-        if blob is not None:
-            return DenseElements(type_, blob)
-        values = tuple(token == "true" if token in ("true", "false") else self.number(at, token, type_.element)
-                       for at, token in items)  # fmt: skip
-        count = 1
-        for extent in type_.shape:
-            count *= extent
-        if len(values) not in (1, count):
-            self.fail(f"{len(values)} elements for {type_}", start)
-        return DenseElements(type_, values)

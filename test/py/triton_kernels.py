@@ -203,7 +203,13 @@ def text(name: str) -> str:
     return generic_ttir(kernel, signature, constants, optimised, debug=name == "calls")
 
 
-if __name__ == "__main__":
+def write_all() -> None:
     INPUTS.mkdir(exist_ok=True)
     for name in KERNELS:
         (INPUTS / f"{name}.ttir").write_text(text(name))
+
+
+if __name__ == "__main__":
+    import triton_kernels  # Symbols hold the module's name, which must not be __main__.
+
+    triton_kernels.write_all()
