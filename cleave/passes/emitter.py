@@ -89,8 +89,11 @@ class Emitter:
         if literal is not None and (ops.is_float(dtype) or not ops.is_float(source)) and dtype != "i1":
             return self.constant(literal, dtype, self.names(value))
         owner = value.owner
-        if not isinstance(owner, ir.Block) and owner.name == "cleave.index" and dtype in ("i32", "i64", "index"):
-            return self.emit("index", dim=str(self.dims[self.names(value)[0]]), dtype=dtype)
+        if not isinstance(owner, ir.Block) and source == "index" and dtype in ("i32", "i64"):
+            if owner.name == "cleave.index":
+                return self.emit("index", dim=str(self.dims[self.names(value)[0]]), dtype=dtype)
+            if owner.name == "cleave.cast" and self.dtype(owner.operands[0]) == dtype:
+                return owner.operands[0]
         return self.emit("cast", value, dtype=dtype)
 
     def spread(self, value: ir.Value, names: Sequence[str]) -> ir.Value:

@@ -9,9 +9,10 @@ from cleave.passes.diagnostics import remark
 from cleave.passes.linalg_raise import Raiser
 
 #: Upstream's passes after which nearly everything is a generic with projected-permutation maps.
-NORMALISER = (
-    "func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops,linalg-fold-unit-extent-dims,"
-    "linalg-fuse-elementwise-ops,canonicalize,cse)"
+GENERALISER = "int-range-optimizations,canonicalize,convert-elementwise-to-linalg,linalg-generalize-named-ops"
+NORMALISERS = (
+    f"func.func({GENERALISER},linalg-fold-unit-extent-dims,linalg-fuse-elementwise-ops,canonicalize,cse)",
+    f"func.func({GENERALISER},linalg-fold-unit-extent-dims,canonicalize,cse)",
 )
 
 
@@ -34,9 +35,42 @@ def import_function(func: ir.Operation, *, keep_signature: bool = False) -> None
     Values cross the border between raised ops and others through ``builtin.unrealized_conversion_cast`` between
     ``tensor<…>`` and ``tensor<…, #cleave.dims<…>>``. A function of which nothing can be raised is left alone.
     """
+    result = _raise(func, NORMALISERS[0], keep_signature)
+    if result.remarks:
+        # Fusion puts what can be raised and what cannot into one op: take what comes without it if less is left over.
+        fused, result = result, _raise(func, NORMALISERS[1], keep_signature)
+        if fused.left_over() <= result.left_over():
+            fused, result = result, fused
+        fused.func.erase()
+    for location, text in result.remarks:
+        remark(location, text)
+    (func if result.raised else result.func).erase()
+
+
+@dataclass(frozen=True)
+class _Result:
+    func: ir.Operation
+    raised: bool
+    remarks: list[tuple[ir.Location, str]]
+
+    def left_over(self) -> int:
+        """How many ops, those in bodies among them, are not ours."""
+        count = 0
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            nonlocal count
+            count += not op.name.startswith(("cleave.", "builtin."))
+            return ir.WalkResult.ADVANCE
+
+        self.func.walk(visit)
+        return count
+
+
+def _raise(func: ir.Operation, normaliser: str, keep_signature: bool) -> _Result:
+    """The raised form of ``func``, as a new function before it."""
     point = ir.InsertionPoint(func)
     normalised = func.clone(ip=point).operation
-    passmanager.PassManager.parse(NORMALISER).run(normalised)
+    passmanager.PassManager.parse(normaliser).run(normalised)
     refused: dict[int, str] = {}
     while True:
         raiser = Raiser(normalised.clone(ip=point).operation, refused)
@@ -46,16 +80,13 @@ def import_function(func: ir.Operation, *, keep_signature: bool = False) -> None
         refused = raiser.refused
         raiser.func.erase()
     ops = [view.operation for view in normalised.regions[0].blocks[0].operations]
-    for number, reason in sorted(refused.items()):
-        remark(ops[number].location, f"'{ops[number].name}' is not raised: {reason}")
+    remarks = [(ops[number].location, f"'{ops[number].name}' is not raised: {reason}")
+               for number, reason in sorted(refused.items())]  # fmt: skip
     normalised.erase()
-    whole = raiser.replace()
-    if not raiser.has_raised():
-        raiser.func.erase()
-        return
-    if whole and not keep_signature:
+    whole, raised = raiser.replace(), raiser.has_raised()
+    if whole and raised and not keep_signature:
         raiser.encode_signature()
-    func.erase()
+    return _Result(raiser.func, raised, remarks)
 
 
 def _is_source(func: ir.Operation) -> bool:

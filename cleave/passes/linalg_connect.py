@@ -127,9 +127,12 @@ class Connector:
 
     def name(self, tensors: Sequence[ir.Value]) -> Names:
         """Names by role in contractions first, then by position in ``tensors``, then whatever is left."""
+        self.classes.unite_equal_products()
         names = Names(self.classes)
         for number in self.generics:
             self._name_contractions(number, names)
+        for factors in list(self.classes.products.values()):
+            names.give_factors(factors)
         for value in tensors:
             if value in self._seen:
                 names.give_axes(self._seen[value])
@@ -137,6 +140,7 @@ class Connector:
             names.give_axes(self.loops(number))
         for nodes in self._seen.values():
             names.give_axes(nodes)
+        names.give_mergers()
         return names
 
     def _name_contractions(self, number: int, names: Names) -> None:

@@ -19,6 +19,8 @@ BATCHED_COLUMNS = ("n", "e", "p")
 CONTRACTED = ("k", "d", "l")
 BATCHED_CONTRACTED = ("d", "k", "l")
 BATCH = ("b", "h", "g")
+FACTORS = ("h", "g", "b")
+LAST_FACTOR = ("d", "e")
 ANY = tuple("prcefgjlovwxyz")
 
 
@@ -71,6 +73,16 @@ class DimClasses:
         """``whole`` is the merger of ``factors``; its first definition counts."""
         self.products.setdefault(self.find(whole), tuple(factors))
 
+    def unite_equal_products(self) -> None:
+        """Two mergers of the same factors are one dim."""
+        first: dict[tuple[Hashable, ...], Hashable] = {}
+        for whole, factors in list(self.products.items()):
+            key = tuple(self.find(factor) for factor in factors)
+            if key in first:
+                self.unite(first[key], whole)
+            else:
+                first[key] = whole
+
     def define_rename(self, source: Hashable, target: Hashable) -> None:
         """``target`` is another name for the dim ``source`` in some use, so it has its size."""
         self.renames.setdefault(target, source)
@@ -100,12 +112,27 @@ class Names:
             self.give(node, BATCH)
 
     def give_axes(self, nodes: Sequence[Hashable]) -> None:
-        """Names by position for a tensor's axes that no contraction has named."""
-        named = [node for node in nodes if self.classes.extent(node) != 1]
-        for position, node in enumerate(reversed(named)):
-            self.give(node, (("n",), ROWS)[position] if position < 2 else BATCH)
+        """Names by position for a tensor's axes that no contraction has named. Mergers wait for their factors."""
+        counted = [node for node in nodes if self.classes.extent(node) != 1]
+        for position, node in enumerate(reversed(counted)):
+            if self.classes.find(node) not in self.classes.products:
+                self.give(node, (("n",), ROWS)[position] if position < 2 else BATCH)
         for node in nodes:
-            self.give(node, ("u",))
+            if self.classes.extent(node) == 1:
+                self.give(node, ("u",))
+
+    def give_factors(self, factors: Sequence[Hashable]) -> None:
+        """Factors of a merger are called as heads and their depth, unless they have names."""
+        if any(self.classes.find(factor) in self.by_class for factor in factors):
+            return
+        for factor in factors[:-1]:
+            self.give(factor, FACTORS)
+        self.give(factors[-1], LAST_FACTOR)
+
+    def give_mergers(self) -> None:
+        """A merger is called as its factors are, joined."""
+        for whole, factors in list(self.classes.products.items()):
+            self.give(whole, ("".join(self.name(factor) for factor in factors),))
 
     def name(self, node: Hashable) -> str:
         self.give(node, ())

@@ -227,12 +227,18 @@ class Raiser:
         """Remove the ops that were raised. True where nothing but ops of ours is left: the signature has our types."""
         for op in reversed(self.ops[:-1]):
             for value in op.results:
-                if value in self.encoded and any(True for _ in value.uses):
+                used = any(True for _ in value.uses)
+                if used and value in self.encoded and not self._stays(value):
                     value.replace_all_uses_with(self._border_out(op, value))
             if op.name.startswith(_PURE_DIALECTS) and not any(True for value in op.results for _ in value.uses):
                 op.erase()
         self._remove_unused()
         return self._only_ours()
+
+    def _stays(self, value: ir.Value) -> bool:
+        """Whether a raised tensor is better left to its op: a constant that ops use which stay themselves."""
+        returned = any(use.owner.name == "func.return" for use in value.uses)
+        return not returned and self.emitter.literal(self.encoded[value]) is not None
 
     def has_raised(self) -> bool:
         """Whether any op of ours is left after ``replace``."""
