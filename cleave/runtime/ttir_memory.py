@@ -84,7 +84,8 @@ class Memory:
         if array.size:
             last = sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
             count = last // array.itemsize + 1
-            raw = np.lib.stride_tricks.as_strided(array, (count,), (array.itemsize,)).view(np.uint8)
+            plain = array.view(unsigned(array.dtype))  # NumPy cannot restride every type of ml_dtypes.
+            raw = np.lib.stride_tricks.as_strided(plain, (count,), (array.itemsize,)).view(np.uint8)
         number = argument + 1
         base = (number << _SLOT_BITS) + (1 << (_SLOT_BITS - 1))
         self._slots[number] = _Slot(argument, base, raw, array.flags.writeable)

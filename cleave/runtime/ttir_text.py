@@ -26,6 +26,8 @@ def parse_ttir(text: str, file: str = "<ttir>") -> Module:
         operations = parser.top_level()
     except RecursionError:
         parser.fail("nested too deeply to be read")
+    except (ValueError, OverflowError) as error:
+        parser.fail(f"a literal that cannot be read: {error}")
     return _module(operations)
 
 
@@ -133,11 +135,12 @@ class _Parser(AttributeParser):
                 return names
 
     def define(self, names: list[tuple[str, int]], types: tuple[Type, ...], start: int) -> list[Value]:
-        flat = [f"{name}#{i}" for name, count in names for i in range(count or 1)]
         if not names:
             return [Value("", type_) for type_ in types]
-        if len(flat) != len(types):
-            self.fail(f"{len(flat)} names for {len(types)} results", start)
+        total = sum(count or 1 for _, count in names)
+        if total != len(types):
+            self.fail(f"{total} names for {len(types)} results", start)
+        flat = [f"{name}#{i}" for name, count in names for i in range(count or 1)]
         results = [Value(name, type_) for name, type_ in zip(flat, types, strict=True)]
         for value in results:
             self.bind(value.name, value, start)
