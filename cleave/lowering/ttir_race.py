@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
+from cleave.lowering import tt
 
 _LOADS = ("tt.load", "tt.descriptor_load")
 # Through these a tile stays in shared memory; anything else, a cast too, takes it to registers.
@@ -22,14 +23,46 @@ _NOTE = "load it twice, with different cache hints, one for tt.dot alone; or com
 
 def races(module: ir.Operation, num_stages: int | None = None) -> list[tuple[ir.Operation, CleaveError]]:
     """The loads of pipelined loops with both kinds of use, each with the error for it."""
-    found: list[tuple[ir.Operation, CleaveError]] = []
+    return [(loads[0], CleaveError(_RACE, notes=(_NOTE,))) for loads in _racing(module, num_stages)]
+
+
+def separate_racing_loads(module: ir.Operation, num_stages: int | None = None) -> None:
+    """Give what uses racing loads on registers a load of its own, kept apart from the first by its cache modifier."""
+    for loads in _racing(module, num_stages):
+        for load in loads:
+            with ir.InsertionPoint(load):
+                copy = load.clone()
+            copy.attributes["cache"] = tt.i32_attr(tt.CACHE_ALL)
+            _move_register_uses(load.results[0], copy.results[0])
+            if not list(copy.results[0].uses):
+                copy.erase()
+
+
+def _move_register_uses(old: ir.Value, new: ir.Value) -> None:
+    for use in list(old.uses):
+        user = use.owner.operation
+        if user.name in _VIEWS:
+            kinds = set(_uses(user.results[0]))
+            if kinds == {"dot", "registers"}:
+                with ir.InsertionPoint(user):
+                    copy = user.clone()
+                copy.operands[0] = new
+                _move_register_uses(user.results[0], copy.results[0])
+            elif kinds == {"registers"}:
+                user.operands[use.operand_number] = new
+        elif user.name != "tt.dot" or use.operand_number == 2:
+            user.operands[use.operand_number] = new
+
+
+def _racing(module: ir.Operation, num_stages: int | None) -> list[list[ir.Operation]]:
+    """Groups of equal loads in pipelined loops with both kinds of use."""
+    found: list[list[ir.Operation]] = []
     for loads in _equal_loads(module).values():
         loop = _loop(loads[0])
         if loop is None or not _pipelined(loop, num_stages):
             continue
-        uses = {use for load in loads for use in _uses(load.results[0])}
-        if uses == {"dot", "registers"}:
-            found.append((loads[0], CleaveError(_RACE, notes=(_NOTE,))))
+        if {use for load in loads for use in _uses(load.results[0])} == {"dot", "registers"}:
+            found.append(loads)
     return found
 
 
@@ -54,10 +87,10 @@ class _Numbering:
         self._numbers: dict[object, int] = {}
         self._known: dict[ir.Value, int] = {}
 
-    def key(self, op: ir.Operation) -> object:
+    def key(self, op: ir.Operation | ir.OpView) -> object:
         operands = tuple(self.of(operand) for operand in op.operands)
         attributes = tuple(sorted((name, str(op.attributes[name])) for name in op.attributes))
-        return (op.name, operands, attributes)
+        return (op.operation.name, operands, attributes)
 
     def of(self, value: ir.Value) -> int:
         """Iterative, since chains of ops are as deep as the kernel is long."""

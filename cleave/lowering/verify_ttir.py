@@ -104,7 +104,7 @@ def _attribute_problems(op: ir.Operation, row: table.OpRow) -> Iterator[CleaveEr
 
 def _property_names(op: ir.Operation) -> list[str]:
     """Names in ``<{…}>``: the bindings find these attributes by name but do not list them."""
-    text = op.get_asm(print_generic_op_form=True, use_local_scope=True, skip_regions=True)
+    text = str(op.get_asm(print_generic_op_form=True, use_local_scope=True, skip_regions=True))
     match = re.search(r"\) <(\{.*\})> ?[({:]", text)
     return [named.name for named in ir.DictAttr(ir.Attribute.parse(match[1]))] if match else []
 

@@ -1,0 +1,153 @@
+"""Tiles in memory: strides, offsets within a tile, masks; ``cleave.load`` and ``cleave.store``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cleave.bindings import ir
+from cleave.dialects.ops import TensorType
+from cleave.lowering import tt
+from cleave.lowering.scalars import Scalar, Scalars, fits
+from cleave.lowering.tiles import Layout, Tile, aligned, of_dtype, permuted
+
+
+@dataclass(frozen=True)
+class MemoryRef:
+    """A kernel's tensor argument: the pointer to element 0, and how many elements each dimension steps."""
+
+    pointer: ir.Value
+    type: TensorType
+    strides: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a tile lies: one offset and one bound for each dimension of the memory."""
+
+    memory: MemoryRef
+    offsets: Sequence[Scalar]
+    bounds: Sequence[Scalar]
+    in_bounds: frozenset[str]
+
+
+class MemoryBuilder:
+    """Builds loads and stores; what does not change within a kernel is built once, at its entry."""
+
+    def __init__(self, scalars: Scalars) -> None:
+        self.scalars = scalars
+        self._once: dict[object, ir.Value] = {}
+
+    def load(self, access: Access, layout: Layout, fill: float | int) -> Tile:
+        """The tile; elements at or past a bound are ``fill`` and are not read."""
+        pointers = self._pointers(access, layout)
+        mask = self._mask(access, layout)
+        element = tt.scalar(memory_element(layout.dtype))
+        other = tt.constant(fill, element, layout.shape) if mask is not None else None
+        loaded = tt.load(pointers, mask, other)
+        return Tile(tt.cast(loaded, layout.element), layout.names, layout.shape, layout.dtype)
+
+    def store(self, access: Access, tile: Tile) -> None:
+        """Write the tile's elements that are not at or past a bound."""
+        # In the order of memory, so that neighbouring threads write neighbouring elements.
+        tile = permuted(tile, [name for name in access.memory.type.names if name in tile.names])
+        layout = Layout(tile.names, tile.shape, tile.dtype)
+        value = tt.cast(of_dtype(tile), memory_element(tile.dtype))
+        tt.store(self._pointers(access, layout), value, self._mask(access, layout))
+
+    # --- addresses ---
+
+    def _pointers(self, access: Access, layout: Layout) -> ir.Value:
+        """Base in 64 bits, offsets within the tile in 32 where they are proved to fit: few registers, no overflow."""
+        base = self._base(access)
+        if not layout.shape:
+            return base
+        offsets = self._within(access.memory, layout)
+        pointers = tt.splat(base, layout.shape)
+        return pointers if offsets is None else tt.addptr(pointers, offsets)
+
+    def _base(self, access: Access) -> ir.Value:
+        terms: list[ir.Value] = []
+        for offset, stride in zip(access.offsets, access.memory.strides, strict=True):
+            if offset.constant == 0:
+                continue
+            term = self.scalars.widened(offset)
+            terms.append(term if stride.constant == 1 else tt.same("arith.muli", term, self.scalars.widened(stride)))
+        if not terms:
+            return access.memory.pointer
+        total = functools.reduce(lambda a, b: tt.same("arith.addi", a, b), terms)
+        return tt.addptr(access.memory.pointer, total)
+
+    def _within(self, memory: MemoryRef, layout: Layout) -> ir.Value | None:
+        return self._built(("within", memory.pointer, layout), lambda: self._build_within(memory, layout))
+
+    def _build_within(self, memory: MemoryRef, layout: Layout) -> ir.Value | None:
+        strides = dict(zip(memory.type.names, memory.strides, strict=True))
+        dims = [(name, extent) for name, extent in zip(layout.names, layout.shape, strict=True) if extent > 1]
+        reach = [((extent - 1) * strides[name].low, (extent - 1) * strides[name].high) for name, extent in dims]
+        narrow = fits(sum(low for low, _ in reach), sum(high for _, high in reach))
+        total: ir.Value | None = None
+        for name, extent in dims:
+            term = self._line(name, extent, strides[name], narrow, layout)
+            total = term if total is None else tt.same("arith.addi", total, term)
+        return total
+
+    def _line(self, name: str, extent: int, stride: Scalar, narrow: bool, layout: Layout) -> ir.Value:
+        """The offsets along one dimension, over the whole tile."""
+        line = tt.cast(self.range(extent), "i32" if narrow else "i64")
+        if stride.constant != 1:
+            step = self.scalars.narrowed_value(stride) if narrow else self.scalars.widened(stride)
+            line = tt.same("arith.muli", line, tt.splat(step, (extent,)))
+        return aligned(Tile(line, (name,), (extent,), "i64"), layout.names, layout.shape).value
+
+    def range(self, extent: int) -> ir.Value:
+        """0 … extent-1 in i32."""
+        found = self._built(("range", extent), lambda: tt.make_range(extent))
+        assert found is not None
+        return found
+
+    def _built(self, key: object, build: Callable[[], ir.Value | None]) -> ir.Value | None:
+        if key not in self._once:
+            assert self.scalars.entry is not None
+            with self.scalars.entry:
+                built = build()
+            if built is None:
+                return None
+            self._once[key] = built
+        return self._once[key]
+
+    # --- masks ---
+
+    def _mask(self, access: Access, layout: Layout) -> ir.Value | None:
+        """Where the tile's elements exist; None where all are known to."""
+        parts: list[ir.Value] = []
+        guards: list[ir.Value] = []
+        for name, offset, bound in zip(access.memory.type.names, access.offsets, access.bounds, strict=True):
+            if name in access.in_bounds:
+                continue
+            extent = layout.shape[layout.names.index(name)] if name in layout.names else 1
+            rest = self.scalars.arith("subi", bound, offset)
+            if rest.low >= extent:
+                continue
+            if extent == 1:
+                guards.append(tt.compare("gt", rest.value, tt.constant_like(rest.value, 0)))
+            else:
+                line = tt.compare("lt", self.range(extent), tt.splat(self._clamped(rest), (extent,)))
+                parts.append(aligned(Tile(line, (name,), (extent,), "i1"), layout.names, layout.shape).value)
+        if guards:
+            guard = functools.reduce(lambda a, b: tt.same("arith.andi", a, b), guards)
+            parts.append(tt.splat(guard, layout.shape))
+        return functools.reduce(lambda a, b: tt.same("arith.andi", a, b), parts) if parts else None
+
+    def _clamped(self, rest: Scalar) -> ir.Value:
+        """In i32, to compare with a tile's range; larger than any tile is as good as larger still."""
+        if not fits(rest.low, rest.high):
+            limit = self.scalars.constant(2**30)
+            rest = self.scalars.arith("minsi", self.scalars.arith("maxsi", rest, self.scalars.constant(-1)), limit)
+        return self.scalars.narrowed_value(rest)
+
+
+def memory_element(dtype: str) -> str:
+    """The element type in memory: Triton cannot access i1."""
+    return {"i1": "i8", "index": "i64", "tf32": "f32"}.get(dtype, dtype)

@@ -1,0 +1,448 @@
+"""A scheduled kernel as TTIR: one rule for each op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cleave.bindings import ir
+from cleave.dialects import cleave, ops
+from cleave.dialects.dims import Answer, Facts, Size, const, parse, sym
+from cleave.errors import CleaveError
+from cleave.lowering import contract, pointwise, tt
+from cleave.lowering.memory import Access, MemoryBuilder, MemoryRef, memory_element
+from cleave.lowering.scalars import LARGEST_EXTENT, UNKNOWN, Scalar, Scalars, fits
+from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
+from cleave.lowering.ttir_race import separate_racing_loads
+from cleave.passes.diagnostics import position_of
+
+KERNEL_MODULE = "cleave.kernel_module"
+ARGUMENTS = "cleave.arguments"
+_POINTER_ALIGNMENT = 16  # bytes, which launches check
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known of a kernel from the module around it."""
+
+    facts: Facts
+    extents: Mapping[str, int]  # static sizes of symbols
+    grid: tuple[Size, ...] = ()  # of its launch; empty if not known
+    strided: frozenset[int] = frozenset()  # tensor arguments whose strides are known at run time only
+
+
+def lower_kernel(func: ir.Operation, around: Surroundings) -> ir.Operation:
+    """Build, at the current insertion point, the module with the TTIR of the kernel ``func``.
+
+    CleaveError at the op that cannot be lowered.
+    """
+    return _Kernel(func, around).build()
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A contraction that waits for the addition into which it is accumulated."""
+
+    a: Tile
+    b: Tile
+    over: Sequence[str]
+
+
+@dataclass
+class _Arguments:
+    """The parameters of the Triton function, appended as they turn out to be needed."""
+
+    block: ir.Block
+    texts: list[str] = field(default_factory=list[str])
+    hints: list[ir.Attribute] = field(default_factory=list[ir.Attribute])
+
+    def add(self, text: str, type_: ir.Type, divisibility: int = 1) -> ir.Value:
+        self.texts.append(text)
+        hint = {"tt.divisibility": tt.i32_attr(divisibility)} if divisibility > 1 else {}
+        self.hints.append(ir.DictAttr.get(hint))
+        return self.block.add_argument(type_, ir.Location.current)  # type: ignore[arg-type]  # one is entered
+
+
+Bound = Tile | Scalar | MemoryRef | _Pending
+
+
+class _Kernel:
+    def __init__(self, func: ir.Operation, around: Surroundings) -> None:
+        self.func, self.around = func, around
+        self.source: ir.Block = func.regions[0].blocks[0]
+        self.values: dict[ir.Value, Bound] = {}
+        self.name = str(cleave.plain("string", func.attributes["sym_name"]))
+
+    # --- the function ---
+
+    def build(self) -> ir.Operation:
+        with self.func.location:
+            module = tt.create("builtin.module", [], [], {KERNEL_MODULE: ir.StringAttr.get(self.name)}, regions=1)
+            with ir.InsertionPoint(ir.Block.create_at_start(module.regions[0], [])):
+                function = tt.create("tt.func", [], [], self._function_attributes(), regions=1)
+            block = ir.Block.create_at_start(function.regions[0], [])
+            self.arguments = _Arguments(block)
+            self._body(block)
+            self._finish(module, function)
+        return module
+
+    def _function_attributes(self) -> dict[str, ir.Attribute]:
+        return {"sym_name": ir.StringAttr.get(self.name), "sym_visibility": ir.StringAttr.get("public")}
+
+    def _body(self, block: ir.Block) -> None:
+        self.scalars = Scalars(self._facts(), self.around.extents, self._size_argument)
+        self.memory = MemoryBuilder(self.scalars)
+        with ir.InsertionPoint(block):
+            # What is built once is inserted before this op.
+            anchor = tt.create("arith.constant", [tt.scalar("i32")], [], {"value": tt.i32_attr(0)})
+            self.scalars.entry = ir.InsertionPoint(anchor)
+            self._tensor_arguments()
+            self.block(self.source)
+        anchor.erase()
+        _erase_unused(block)
+
+    def _finish(self, module: ir.Operation, function: ir.Operation) -> None:
+        types = [argument.type for argument in function.regions[0].blocks[0].arguments]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(self.arguments.hints)
+        module.attributes[ARGUMENTS] = cleave.attribute("strings", self.arguments.texts)
+        for name in ("cleave.num_warps", "cleave.num_stages"):
+            if name in self.func.attributes:
+                module.attributes[name] = self.func.attributes[name]
+        separate_racing_loads(module, number_attribute(module, "cleave.num_stages"))
+
+    def _facts(self) -> Facts:
+        """The facts, with a bound for every symbol that the launches check."""
+        symbols = {name for text in self._size_texts() for name in parse(text).symbols} - self.around.extents.keys()
+        bounds = [f"{name} <= {LARGEST_EXTENT}" for name in sorted(symbols)]
+        return Facts.parse([*self.around.facts.texts, *bounds])
+
+    def _size_texts(self) -> set[str]:
+        texts = {str(size) for size in self.around.grid}
+        for argument in self.source.arguments:
+            texts |= {str(dim.size) for dim in cleave.tensor_type_of(argument).dims}
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if op.name == "cleave.extent":
+                texts.add(str(cleave.plain("string", op.attributes["size"])))
+            return ir.WalkResult.ADVANCE
+
+        self.func.walk(visit, ir.WalkOrder.PRE_ORDER)
+        return texts
+
+    # --- arguments ---
+
+    def _size_argument(self, symbol: str) -> ir.Value:
+        facts = self.scalars.facts
+        divisor = next((d for d in (16, 8, 4, 2) if facts.divides(const(d), sym(symbol)) is Answer.YES), 1)
+        return self.arguments.add(f"size:{symbol}", tt.scalar("i32"), divisor)
+
+    def _tensor_arguments(self) -> None:
+        strided = self.around.strided | _strided_arguments(self.func)
+        outputs = _outputs(self.func)
+        pointers: list[ir.Value] = []
+        for number, argument in enumerate(self.source.arguments):
+            element = memory_element(cleave.tensor_type_of(argument).dtype)
+            # A view may begin anywhere in its tensor.
+            alignment = 1 if number in strided else _POINTER_ALIGNMENT
+            text = f"{'out' if number in outputs else 'in'}:{number}"
+            pointers.append(self.arguments.add(text, tt.pointer(element), alignment))
+        for number, (argument, pointer) in enumerate(zip(self.source.arguments, pointers, strict=True)):
+            type_ = cleave.tensor_type_of(argument)
+            strides = self._stride_arguments(number, type_) if number in strided else self._row_major(argument)
+            self.values[argument] = MemoryRef(pointer, type_, tuple(strides))
+
+    def _stride_arguments(self, number: int, type_: ops.TensorType) -> list[Scalar]:
+        texts = [f"stride:{number}:{axis}" for axis in range(len(type_.dims))]
+        return [Scalar(self.arguments.add(text, tt.scalar("i64")), -UNKNOWN, UNKNOWN) for text in texts]
+
+    def _row_major(self, argument: ir.Value) -> list[Scalar]:
+        type_, extents = cleave.decode(argument.type)
+        strides: list[Scalar] = []
+        stride = const(1)
+        for dim, extent in zip(reversed(type_.dims), reversed(extents), strict=True):
+            strides.append(self.scalars.of_size(stride))
+            stride = stride * self.scalars.known(dim.size if extent is None else const(extent))
+        return strides[::-1]
+
+    # --- values ---
+
+    def tile(self, value: ir.Value) -> Tile:
+        found = self.values[value]
+        if not isinstance(found, Tile):
+            raise CleaveError("an operand is no tile")
+        return found
+
+    def scalar(self, value: ir.Value) -> Scalar:
+        found = self.values[value]
+        if not isinstance(found, Scalar):
+            raise CleaveError("an operand is no index")
+        return found
+
+    def memory_ref(self, value: ir.Value) -> MemoryRef:
+        found = self.values[value]
+        if not isinstance(found, MemoryRef):
+            raise CleaveError("an operand is no argument of the kernel", notes=("kernels read and write memory only",))
+        return found
+
+    # --- ops ---
+
+    def block(self, block: ir.Block) -> None:
+        for op in block.operations:
+            self._op(op.operation)
+
+    def _op(self, op: ir.Operation) -> None:
+        with op.location:
+            try:
+                if op.name not in RULES:
+                    notes = (f"ops that do: {', '.join(sorted(RULES))}",)
+                    raise CleaveError("does not occur in kernels", notes=notes)
+                RULES[op.name](self, op)
+            except CleaveError as error:
+                if error.location:
+                    raise
+                text = f"'{op.name}' cannot be lowered to Triton: {error.message}"
+                raise CleaveError(text, position_of(op.location), error.notes) from None
+
+    def bind(self, op: ir.Operation, *values: Bound) -> None:
+        self.values.update(zip(op.results, values, strict=True))
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def _pointwise(kernel: _Kernel, op: ir.Operation) -> None:
+    name = op.name.removeprefix("cleave.")
+    layout = layout_of(op.results[0].type)
+    if name == "add" and _accumulate(kernel, op, layout):
+        return
+    operands = [kernel.tile(operand) for operand in op.operands]
+    kernel.bind(op, pointwise.pointwise(op, name, operands, layout, kernel.tile))
+
+
+def _cast(kernel: _Kernel, op: ir.Operation) -> None:
+    kernel.bind(op, pointwise.cast(kernel.tile(op.operands[0]), layout_of(op.results[0].type)))
+
+
+def _constant(kernel: _Kernel, op: ir.Operation) -> None:
+    layout = layout_of(op.results[0].type)
+    number = cleave.plain("number", op.attributes["value"])
+    small = layout.dtype in ("i32", "i64", "index") and fits(int(number), int(number))
+    element = "i32" if small else layout.element
+    bounds = (int(number), int(number)) if small else None
+    if ops.is_float(layout.dtype) and layout.element.startswith("f8"):
+        value = tt.cast(tt.constant(number, tt.scalar("f32"), layout.shape), layout.element)
+    else:
+        value = tt.constant(number, tt.scalar(element), layout.shape)
+    kernel.bind(op, Tile(value, layout.names, layout.shape, layout.dtype, bounds))
+
+
+def _index(kernel: _Kernel, op: ir.Operation) -> None:
+    layout = layout_of(op.results[0].type)
+    (extent,) = layout.shape
+    line = Tile(kernel.memory.range(extent), layout.names, layout.shape, "i64", (0, extent - 1))
+    kernel.bind(op, pointwise.cast(line, layout))
+
+
+def _splat(kernel: _Kernel, op: ir.Operation) -> None:
+    x = kernel.scalar(op.operands[0])
+    bounds = (x.low, x.high) if x.narrow else None
+    kernel.bind(op, Tile(x.value, (), (), "i64", bounds))
+
+
+def _program_id(kernel: _Kernel, op: ir.Operation) -> None:
+    axis = int(cleave.plain("integer", op.attributes["axis"]))
+    if not 0 <= axis <= 2:
+        raise CleaveError(f"the grid has axes 0 to 2, not {axis}")
+    value = tt.value("tt.get_program_id", tt.scalar("i32"), axis=tt.i32_attr(axis))
+    limit = kernel.around.grid[axis] if axis < len(kernel.around.grid) else None
+    highest = (2**31 - 1 if axis == 0 else 65535) - 1
+    if limit is not None:
+        highest = max(0, min(highest, kernel.scalars.bounds(limit)[1] - 1))
+    kernel.bind(op, Scalar(value, 0, highest, None, limit))
+
+
+def _extent(kernel: _Kernel, op: ir.Operation) -> None:
+    kernel.bind(op, kernel.scalars.of_size(parse(str(cleave.plain("string", op.attributes["size"])))))
+
+
+def _index_constant(kernel: _Kernel, op: ir.Operation) -> None:
+    kernel.bind(op, kernel.scalars.constant(ir.IntegerAttr(op.attributes["value"]).value))
+
+
+def _index_arithmetic(kernel: _Kernel, op: ir.Operation) -> None:
+    a, b = (kernel.scalar(operand) for operand in op.operands)
+    kernel.bind(op, kernel.scalars.arith(op.name.removeprefix("arith."), a, b))
+
+
+def _access(kernel: _Kernel, op: ir.Operation, memory: ir.Value) -> Access:
+    view: Any = op.opview
+    in_bounds: frozenset[str] = frozenset(cleave.plain_attrs(op, ops.OPS[view.spec.name]).get("in_bounds", ()))
+    offsets = [kernel.scalar(value) for value in view.offsets]
+    bounds = [kernel.scalar(value) for value in view.bounds]
+    return Access(kernel.memory_ref(memory), offsets, bounds, in_bounds)
+
+
+def _load(kernel: _Kernel, op: ir.Operation) -> None:
+    fill = cleave.plain("number", op.attributes["fill"])
+    access = _access(kernel, op, op.operands[0])
+    kernel.bind(op, kernel.memory.load(access, layout_of(op.results[0].type), fill))
+
+
+def _store(kernel: _Kernel, op: ir.Operation) -> None:
+    kernel.memory.store(_access(kernel, op, op.operands[1]), kernel.tile(op.operands[0]))
+
+
+def _reduce(kernel: _Kernel, op: ir.Operation) -> None:
+    kind, over = cleave.plain("string", op.attributes["kind"]), cleave.plain("strings", op.attributes["over"])
+    operand = kernel.tile(op.operands[0])
+    kernel.bind(op, contract.reduction(operand, kind, over, layout_of(op.results[0].type)))
+
+
+def _contract(kernel: _Kernel, op: ir.Operation) -> None:
+    a, b = (kernel.tile(operand) for operand in op.operands)
+    over = cleave.plain("strings", op.attributes["over"])
+    if _accumulated_later(kernel, op, a, b, over):
+        kernel.bind(op, _Pending(a, b, over))
+    else:
+        kernel.bind(op, contract.contraction(a, b, over, layout_of(op.results[0].type)))
+
+
+def _accumulated_later(kernel: _Kernel, op: ir.Operation, a: Tile, b: Tile, over: Sequence[str]) -> bool:
+    """Whether the contraction is only added to something, in its own block, so that ``tt.dot`` can do the addition."""
+    uses = list(op.results[0].uses)
+    if len(uses) != 1:
+        return False
+    add = uses[0].owner.operation
+    if add.name != "cleave.add" or add.block != op.block or add.operands[0] == add.operands[1]:
+        return False
+    other = add.operands[1 - uses[0].operand_number]
+    if isinstance(kernel.values.get(other), _Pending):
+        return False
+    layout = layout_of(add.results[0].type)
+    same_type = layout.dtype == layout_of(op.results[0].type).dtype
+    return same_type and contract.accumulates(a, b, over, layout)
+
+
+def _accumulate(kernel: _Kernel, op: ir.Operation, layout: Layout) -> bool:
+    for operand, other in (tuple(op.operands), tuple(reversed(list(op.operands)))):
+        pending = kernel.values[operand]
+        if isinstance(pending, _Pending):
+            accumulator = kernel.tile(other)
+            kernel.bind(op, contract.contraction_into(accumulator, pending.a, pending.b, pending.over, layout))
+            return True
+    return False
+
+
+def _for(kernel: _Kernel, op: ir.Operation) -> None:
+    low, high, step = (kernel.scalar(operand) for operand in list(op.operands)[:3])
+    narrow = low.narrow and high.narrow and step.narrow and fits(low.low, high.high + step.high)
+    bounds = [x.value if narrow else kernel.scalars.widened(x) for x in (low, high, step)]
+    source = op.regions[0].blocks[0]
+    starts = [_carried(kernel, operand) for operand in list(op.operands)[3:]]
+    loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], regions=1)
+    block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
+    index, *carried = block.arguments
+    limit = high.size if high.size is not None else high.limit
+    kernel.values[source.arguments[0]] = Scalar(index, low.low, max(low.low, high.high - 1), None, limit)
+    for argument, value in zip(list(source.arguments)[1:], carried, strict=True):
+        kernel.values[argument] = _received(argument.type, value)
+    with ir.InsertionPoint(block):
+        kernel.block(source)
+    kernel.bind(op, *(_received(result.type, value) for result, value in zip(op.results, loop.results, strict=True)))
+
+
+def _carried(kernel: _Kernel, value: ir.Value) -> ir.Value:
+    """What a loop carries has the full width of its dtype."""
+    found = kernel.values[value]
+    if isinstance(found, Scalar):
+        return kernel.scalars.widened(found)
+    layout = layout_of(value.type)
+    return aligned(full_width(kernel.tile(value)), layout.names, layout.shape).value
+
+
+def _received(type_: ir.Type, value: ir.Value) -> Bound:
+    if isinstance(type_, ir.IndexType):
+        return Scalar(value, -UNKNOWN, UNKNOWN)
+    layout = layout_of(type_)
+    return Tile(value, layout.names, layout.shape, layout.dtype)
+
+
+def _yield(kernel: _Kernel, op: ir.Operation) -> None:
+    tt.create("scf.yield", [], [_carried(kernel, operand) for operand in op.operands])
+
+
+def _return(kernel: _Kernel, op: ir.Operation) -> None:
+    tt.create("tt.return", [], [])
+
+
+_INDEX_OPS = ["addi", "subi", "muli", "divui", "remui", "minui", "maxui", "minsi", "maxsi"]
+
+RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
+    **{f"cleave.{name}": _pointwise for name in ops.POINTWISE},
+    **{f"arith.{name}": _index_arithmetic for name in _INDEX_OPS},
+    "cleave.cast": _cast,
+    "cleave.constant": _constant,
+    "cleave.index": _index,
+    "cleave.splat": _splat,
+    "cleave.program_id": _program_id,
+    "cleave.extent": _extent,
+    "cleave.load": _load,
+    "cleave.store": _store,
+    "cleave.reduce": _reduce,
+    "cleave.contract": _contract,
+    "arith.constant": _index_constant,
+    "scf.for": _for,
+    "scf.yield": _yield,
+    "func.return": _return,
+}
+
+
+# --- attributes, clean-up ---------------------------------------------------------------------------------------------
+
+
+def number_attribute(op: ir.Operation, name: str) -> int | None:
+    """An integer attribute's value; None if there is none."""
+    return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else None
+
+
+def _argument_attributes(func: ir.Operation) -> list[ir.DictAttr]:
+    if "arg_attrs" not in func.attributes:
+        return []
+    return [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["arg_attrs"])]
+
+
+def _outputs(func: ir.Operation) -> frozenset[int]:
+    return frozenset(i for i, attrs in enumerate(_argument_attributes(func)) if "cleave.out" in attrs)
+
+
+def _strided_arguments(func: ir.Operation) -> frozenset[int]:
+    return frozenset(i for i, attrs in enumerate(_argument_attributes(func)) if "cleave.strides" in attrs)
+
+
+_EFFECTS = ("tt.store", "tt.return", "scf.yield", "tt.reduce.return")
+
+
+def _erase_unused(block: ir.Block) -> None:
+    """Erase ops without uses, last first; all but those with effects are pure."""
+    for op in reversed(list(block.operations)):
+        for region in op.operation.regions:
+            for inner in region.blocks:
+                _erase_unused(inner)
+        used = any(True for result in op.operation.results for _ in result.uses)
+        if not used and op.operation.name not in _EFFECTS and not _stores(op.operation):
+            op.operation.erase()
+
+
+def _stores(op: ir.Operation) -> bool:
+    found: list[str] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        if inner.name == "tt.store":
+            found.append(inner.name)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return bool(found)

@@ -1,0 +1,121 @@
+"""``cleave-lower-to-triton``: scheduled kernels as TTIR, each in a module of its own beside the host function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import Facts, Size, parse
+from cleave.errors import CleaveError, CleaveErrors
+from cleave.passes.diagnostics import position_of
+
+if TYPE_CHECKING:
+    from cleave.lowering.to_triton import Surroundings
+
+
+@dataclass(frozen=True)
+class LowerToTriton:
+    """Lower every scheduled kernel to Triton's IR; the host function and its launches stay.
+
+    Of a kernel remain a declaration, which the launches name, and a module with the attributes ``cleave.kernel_module``
+    (the kernel's name), ``cleave.num_warps``, ``cleave.num_stages`` and ``cleave.arguments``: what each argument of its
+    one ``tt.func`` is, in order: "in:<i>" or "out:<i>" (a pointer to the launch's operand i), "size:<symbol>" (i32),
+    "stride:<i>:<dim>" (i64, in elements).
+    """
+
+    def apply(self, ctx: ir.Context, module: ir.Module) -> None:
+        from cleave.lowering.to_triton import lower_kernel, number_attribute
+        from cleave.lowering.verify_ttir import verify_ttir
+
+        ctx.allow_unregistered_dialects = True  # Triton's own ops
+        problems: list[CleaveError] = []
+        for func in _kernels(module):
+            around = _surroundings(func, module)
+            with ctx, ir.InsertionPoint(func):
+                lowered = lower_kernel(func, around)
+            problems += verify_ttir(lowered, num_stages=number_attribute(lowered, "cleave.num_stages"))
+            _declare(func)
+        if problems:
+            raise CleaveErrors(problems)
+
+
+def _functions(module: ir.Module) -> list[ir.Operation]:
+    return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+
+
+def _kernels(module: ir.Module) -> list[ir.Operation]:
+    return [f for f in _functions(module) if "cleave.kernel" in f.attributes and list(f.regions[0].blocks)]
+
+
+def _declare(func: ir.Operation) -> None:
+    """Replace a kernel by its declaration."""
+    attributes = {name: func.attributes[name] for name in func.attributes}
+    with func.location, ir.InsertionPoint(func):
+        ir.Operation.create("func.func", attributes=attributes, regions=1)
+    func.erase()
+
+
+# --- what the module says of a kernel ---------------------------------------------------------------------------------
+
+
+def _surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
+    from cleave.lowering.to_triton import Surroundings
+
+    launches = _launches(func, module)
+    hosts = [_enclosing_function(launch) for launch in launches]
+    texts = [text for f in (func, *hosts) for text in cleave.facts_of(f).texts]
+    grids = {_grid(launch) for launch in launches}
+    strided = frozenset(i for launch in launches for i, value in enumerate(launch.operands) if _is_strided(value))
+    extents = {name: n for f in (func, *hosts) for name, n in _static_extents(f).items()}
+    grid = grids.pop() if len(grids) == 1 else ()
+    return Surroundings(Facts.parse(dict.fromkeys(texts)), extents, grid, strided)
+
+
+def _launches(func: ir.Operation, module: ir.Module) -> list[ir.Operation]:
+    name = ir.StringAttr(func.attributes["sym_name"]).value
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _enclosing_function(op: ir.Operation) -> ir.Operation:
+    parent = op.parent
+    while parent is not None and parent.operation.name != "func.func":
+        parent = parent.operation.parent
+    if parent is None:
+        raise CleaveError("a kernel is launched outside a function", position_of(op.location))
+    return parent.operation
+
+
+def _grid(launch: ir.Operation) -> tuple[Size, ...]:
+    if "cleave.grid" not in launch.attributes:
+        raise CleaveError("a launch needs the attribute cleave.grid", position_of(launch.location))
+    return tuple(parse(text) for text in cleave.plain("strings", launch.attributes["cleave.grid"]))
+
+
+def _is_strided(value: ir.Value) -> bool:
+    """Whether an operand of a launch is a view that need not be row-major: one made by a slice."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or not owner.name.startswith("cleave.") or not len(owner.operands):
+        return False
+    return owner.name == "cleave.slice" or any(_is_strided(operand) for operand in owner.operands)
+
+
+def _static_extents(func: ir.Operation) -> dict[str, int]:
+    """The symbols whose sizes the types of the arguments tell."""
+    found: dict[str, int] = {}
+    for block in func.regions[0].blocks:
+        for argument in block.arguments:
+            type_, extents = cleave.decode(argument.type)
+            for dim, extent in zip(type_.dims, extents, strict=True):
+                if extent is not None and len(dim.size.symbols) == 1 and str(dim.size) in dim.size.symbols:
+                    found[str(dim.size)] = extent
+    return found
