@@ -140,14 +140,12 @@ class _Kernel:
 
     def _tensor_arguments(self) -> None:
         strided = self.around.strided | _strided_arguments(self.func)
-        outputs = _outputs(self.func)
         pointers: list[ir.Value] = []
         for number, argument in enumerate(self.source.arguments):
             element = memory_element(cleave.tensor_type_of(argument).dtype)
             # A view may begin anywhere in its tensor.
             alignment = 1 if number in strided else _POINTER_ALIGNMENT
-            text = f"{'out' if number in outputs else 'in'}:{number}"
-            pointers.append(self.arguments.add(text, tt.pointer(element), alignment))
+            pointers.append(self.arguments.add(f"in:{number}", tt.pointer(element), alignment))
         for number, (argument, pointer) in enumerate(zip(self.source.arguments, pointers, strict=True)):
             type_ = cleave.tensor_type_of(argument)
             strides = self._stride_arguments(number, type_) if number in strided else self._row_major(argument)
@@ -411,10 +409,6 @@ def _argument_attributes(func: ir.Operation) -> list[ir.DictAttr]:
     if "arg_attrs" not in func.attributes:
         return []
     return [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["arg_attrs"])]
-
-
-def _outputs(func: ir.Operation) -> frozenset[int]:
-    return frozenset(i for i, attrs in enumerate(_argument_attributes(func)) if "cleave.out" in attrs)
 
 
 def _strided_arguments(func: ir.Operation) -> frozenset[int]:

@@ -20,7 +20,7 @@ class Pass(Protocol):
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         """Change ``module`` in place.
 
-        ``module`` may also be the op view ``builtin.ModuleOp``, which has the same ``body``, ``operation`` and ``context``.
+        ``module`` may also be the op view ``builtin.ModuleOp``: ``body``, ``operation`` and ``context`` are the same.
         CleaveError for what the user can mend.
         """
         ...
@@ -30,7 +30,7 @@ PASSES: Mapping[str, str] = {
     "cleave-import-linalg": "cleave.passes.import_linalg:ImportLinalg",
     "cleave-superopt": "cleave.passes.superopt:Superopt",
     "cleave-schedule": "cleave.passes.schedule:Schedule",
-    "cleave-lower-to-triton": "cleave.passes.lower_to_triton:LowerToTriton",
+    "cleave-lower-to-triton": "cleave.lowering.lower_to_triton:LowerToTriton",
     "cleave-verify": "cleave.passes.verify:Verify",
     "cleave-cse": "cleave.passes.cse:Cse",
     "cleave-dce": "cleave.passes.dce:Dce",
@@ -55,7 +55,7 @@ def pass_class(name: str) -> type[Any]:
 
 
 def create(name: str, **values: Any) -> Pass:
-    """The pass with options as Python values; CleaveError for an unknown pass or option or a value of the wrong type."""
+    """The pass with options as Python values; CleaveError for an unknown pass or option or a value of wrong type."""
     return options.from_values(pass_class(name), name, values)
 
 

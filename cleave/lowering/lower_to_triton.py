@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, Size, parse
 from cleave.errors import CleaveError, CleaveErrors
+from cleave.lowering.to_triton import Surroundings, lower_kernel, number_attribute
+from cleave.lowering.verify_ttir import verify_ttir
 from cleave.passes.diagnostics import position_of
-
-if TYPE_CHECKING:
-    from cleave.lowering.to_triton import Surroundings
 
 
 @dataclass(frozen=True)
@@ -21,14 +19,11 @@ class LowerToTriton:
 
     Of a kernel remain a declaration, which the launches name, and a module with the attributes ``cleave.kernel_module``
     (the kernel's name), ``cleave.num_warps``, ``cleave.num_stages`` and ``cleave.arguments``: what each argument of its
-    one ``tt.func`` is, in order: "in:<i>" or "out:<i>" (a pointer to the launch's operand i), "size:<symbol>" (i32),
-    "stride:<i>:<dim>" (i64, in elements).
+    one ``tt.func`` is, in order: "in:<i>" (a pointer to the first element of the launch's operand i), "size:<symbol>"
+    (i32), "stride:<i>:<axis>" (i64, in elements).
     """
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
-        from cleave.lowering.to_triton import lower_kernel, number_attribute
-        from cleave.lowering.verify_ttir import verify_ttir
-
         ctx.allow_unregistered_dialects = True  # Triton's own ops
         problems: list[CleaveError] = []
         for func in _kernels(module):
@@ -61,8 +56,6 @@ def _declare(func: ir.Operation) -> None:
 
 
 def _surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
-    from cleave.lowering.to_triton import Surroundings
-
     launches = _launches(func, module)
     hosts = [_enclosing_function(launch) for launch in launches]
     texts = [text for f in (func, *hosts) for text in cleave.facts_of(f).texts]
