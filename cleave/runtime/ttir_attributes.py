@@ -58,9 +58,9 @@ class AttributeParser(Lexer):
             return self.tensor_type() if self.token == "tensor" else self.scalar_type()
         if self.kind == "bang":
             return self.dialect_type()
-        if self.token == "(":
-            return self.function_type()
-        self.fail(f"expected a type, got {self.found()}")
+        if self.token != "(":
+            self.fail(f"expected a type, got {self.found()}")
+        return self.function_type()
 
     def scalar_type(self) -> ScalarType:
         name = self.token

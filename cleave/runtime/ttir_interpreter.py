@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.runtime.ttir_control import CompiledFunction, compiled
+from cleave.runtime.ttir_compile import CompiledFunction, compiled
 from cleave.runtime.ttir_ir import DescriptorType, Function, Module, PointerType, ScalarType, Type
 from cleave.runtime.ttir_memory import Buffer, Memory, TensorDescriptor, make_descriptor
 from cleave.runtime.ttir_memory_rules import Machine
@@ -109,8 +109,8 @@ def _pointer(number: int, type_: PointerType, arg: Argument, memory: Memory) -> 
 def _check_elements(number: int, dtype: DType, type_: Type) -> None:
     """Signless integers may be given signed or unsigned, i1 as bytes."""
     wanted = dtype_of(type_)
-    same = dtype == wanted if dtype in FLOATS or wanted in FLOATS else dtype.itemsize == wanted.itemsize
-    if not same or dtype.kind not in "biufV":
+    same = dtype == wanted or (wanted not in FLOATS and dtype.kind in "biu" and dtype.itemsize == wanted.itemsize)
+    if not same:
         raise CleaveError(f"argument {number}: elements of {dtype}, but the kernel takes {type_}")
 
 

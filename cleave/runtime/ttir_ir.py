@@ -82,7 +82,7 @@ class OpaqueType:
 
 Type = ScalarType | PointerType | TensorType | DescriptorType | FunctionType | OpaqueType
 
-# name: exponent bits, mantissa bits, exponent bias, whether the top exponent holds infinities (else only NaN at all ones)
+# name: exponent bits, mantissa bits, exponent bias, and whether the top exponent holds infinities (else one NaN only)
 FLOAT_FORMATS: dict[str, tuple[int, int, int, bool]] = {
     "f16": (5, 10, 15, True),
     "bf16": (8, 7, 127, True),
@@ -125,7 +125,7 @@ class OpaqueAttribute:
 
 @dataclass(frozen=True)
 class DenseElements:
-    """``dense<…> : type``: one value for a splat, or one per element in row-major order, or their little-endian bytes."""
+    """``dense<…> : type``: one value (a splat), one per element in row-major order, or their little-endian bytes."""
 
     type: TensorType
     values: tuple[int | float | bool, ...] | bytes

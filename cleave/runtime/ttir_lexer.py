@@ -83,9 +83,12 @@ class Lexer:
             depth += 1 if bracket in "<({[" else -1 if bracket in ">)}]" else 0
             if depth == 0:
                 self.end = match.end()
-                self.advance()
-                return self.text[start : match.end()]
-        self.fail(f"'{self.token}' is never closed")
+                break
+        else:
+            self.fail(f"'{self.token}' is never closed")
+        end = self.end
+        self.advance()
+        return self.text[start:end]
 
     def skip_location(self) -> None:
         if self.kind == "word" and self.token == "loc":

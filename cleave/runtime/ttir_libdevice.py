@@ -2,6 +2,8 @@
 
 Narrow floats are computed in f32 and rounded once, as the hardware does; f32 and f64 in their own type.
 """
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def in_f32(function: Evaluate) -> Evaluate:
 
     def evaluate(*operands: Array) -> Array:
         dtype = operands[0].dtype
-        if dtype == FLOAT32 or dtype == FLOAT64:
+        if dtype in (FLOAT32, FLOAT64):
             return function(*operands)
         return function(*(x.astype(FLOAT32) for x in operands)).astype(dtype)
 

@@ -3,6 +3,8 @@
 Every argument that points to memory gets a slot of 2^44 bytes of address space with its first element in the middle,
 so that an address says which argument it came from and how far out of bounds it is.
 """
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 

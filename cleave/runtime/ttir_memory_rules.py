@@ -2,6 +2,8 @@
 
 As in ``ttir_rules``, but the function that a rule returns takes the ``Machine`` before the operand values.
 """
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Integers are kept signed (two's complement), ``i1`` as bool, ``index`` as int64, pointers as int64 byte addresses;
 bf16 and the 8-bit floats are ml_dtypes'. Scalars are NumPy scalars, tiles NumPy arrays: both are called ``Array`` here.
 """
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 

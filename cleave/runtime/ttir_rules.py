@@ -2,9 +2,11 @@
 
 A rule takes the operation (for its attributes and types) and returns the function from operand values to the result
 value (a tuple for several results). Rules raise ``CleaveError`` without a place; the interpreter adds op and line.
-Elementwise operations are in ``ttir_scalar_rules``, those on memory and on the grid in ``ttir_memory_rules``, those with
-regions in ``ttir_control``; here are constants, the operations that rearrange tiles, ``tt.dot``, checks and hints.
+Elementwise operations are in ``ttir_scalar_rules``, those on memory and on the grid in ``ttir_memory_rules``, those
+with regions in ``ttir_control``; here are constants, what rearranges tiles, ``tt.dot``, checks and hints.
 """
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
 """The semantics of TTIR's elementwise operations: the table ``SCALAR_RULES``."""
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
