@@ -134,8 +134,8 @@ class Connector:
         for factors in list(self.classes.products.values()):
             names.give_factors(factors)
         for value in tensors:
-            if value in self._seen:
-                names.give_axes(self._seen[value])
+            if isinstance(value.type, ir.RankedTensorType):
+                names.give_axes(self.axes(value))
         for number in self.generics:
             names.give_axes(self.loops(number))
         for nodes in self._seen.values():

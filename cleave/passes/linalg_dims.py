@@ -32,7 +32,7 @@ class DimClasses:
         self._apart: dict[Hashable, set[Hashable]] = {}
         self.extents: dict[Hashable, int] = {}
         self.products: dict[Hashable, tuple[Hashable, ...]] = {}
-        self.renames: dict[Hashable, Hashable] = {}
+        self.renames: list[tuple[Hashable, Hashable]] = []
 
     def find(self, node: Hashable) -> Hashable:
         """The class of ``node``, a new one at first sight."""
@@ -84,8 +84,18 @@ class DimClasses:
                 first[key] = whole
 
     def define_rename(self, source: Hashable, target: Hashable) -> None:
-        """``target`` is another name for the dim ``source`` in some use, so it has its size."""
-        self.renames.setdefault(target, source)
+        """In some use the dim ``source`` is called as ``target``: two dims of one size."""
+        self.renames.append((source, target))
+
+    def same_size(self) -> list[list[Hashable]]:
+        """The classes that renames tie to one size, in groups."""
+        groups = {root: [root] for pair in self.renames for root in map(self.find, pair)}
+        for source, target in self.renames:
+            one, other = groups[self.find(source)], groups[self.find(target)]
+            if one is not other:
+                one.extend(other)
+                groups |= dict.fromkeys(other, one)
+        return list({id(group): group for group in groups.values()}.values())
 
 
 @dataclass
@@ -141,28 +151,25 @@ class Names:
 
 def named_dims(names: Names) -> dict[str, Dim]:
     """Each name's dim. Its size is the symbol of the name, unless the program says more: 1, a product, another dim's."""
-    sizes: dict[Hashable, Size] = {}
-    renames = {names.classes.find(target): source for target, source in names.classes.renames.items()}
-    products = {names.classes.find(whole): factors for whole, factors in names.classes.products.items()}
+    classes = names.classes
+    order = list(names.by_class)
+    group_of = {root: sorted(group, key=order.index) for group in classes.same_size() for root in group}
+    products = {classes.find(whole): factors for whole, factors in classes.products.items()}
 
     def size(node: Hashable, above: tuple[Hashable, ...] = ()) -> Size:
-        root = names.classes.find(node)
-        if root not in sizes:
-            sizes[root] = _size(root, (*above, root))
-        return sizes[root]
-
-    def _size(root: Hashable, above: tuple[Hashable, ...]) -> Size:
-        sources = (renames[root],) if root in renames else products.get(root, ())
-        if names.classes.extent(root) == 1:
+        root = classes.find(node)
+        group = group_of.get(root, [root])
+        if classes.extent(root) == 1:
             return const(1)
-        if not sources or any(names.classes.find(source) in above for source in sources):
-            return sym(names.name(root))
+        factors = next((products[member] for member in group if member in products), ())
+        if not factors or group[0] in above:
+            return sym(names.by_class[group[0]])
         result = const(1)
-        for source in sources:
-            result = result * size(source, above)
+        for factor in factors:
+            result = result * size(factor, (*above, group[0]))
         return result
 
-    return {name: Dim(name, size(root)) for root, name in list(names.by_class.items())}
+    return {name: Dim(name, size(root)) for root, name in names.by_class.items()}
 
 
 def static_extents(names: Names, dims: Mapping[str, Dim]) -> dict[str, int]:
