@@ -102,8 +102,8 @@ def test_host_descriptors() -> None:
     whole = normal(m, k + 8)
     a, b = whole[:, :k], normal(n, k, seed=1)  # The first with a row pitch.
     c = np.zeros((m, n), np.float32)
-    descriptors = [[TensorDescriptor(x, (32, 32)), 0, 0, 0, 0] for x in (a, b, c)]
-    run_kernel(load("host_descriptors"), (tiles(m), tiles(n)), [*sum(descriptors, []), k])
+    descriptors = [value for x in (a, b, c) for value in (TensorDescriptor(x, (32, 32)), 0, 0, 0, 0)]
+    run_kernel(load("host_descriptors"), (tiles(m), tiles(n)), [*descriptors, k])
     np.testing.assert_allclose(c, f64(a) @ f64(b).T, atol=1e-4)
 
 
@@ -143,7 +143,7 @@ def test_calls_loops_and_branches() -> None:
 
 def test_failed_assertion_names_the_program() -> None:
     arguments = [Buffer(np.ones(9, np.int32)), Buffer.poisoned(9, np.int32), 8]
-    with pytest.raises(CleaveError, match="more programs than elements.*\n.*program \\(8, 0, 0\\)"):
+    with pytest.raises(CleaveError, match=r"more programs than elements.*\n.*program \(8, 0, 0\)"):
         run_kernel(load("calls"), (9,), arguments)
 
 

@@ -247,6 +247,31 @@ def test_case(name: str) -> None:
             np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.parametrize(
+    ("element", "accumulator", "precision", "expected"),
+    [
+        ("f32", "f32", 0, 16.0),  # tf32 cuts 2^-11 off.
+        ("f32", "f32", 1, 16 + 2**-7),
+        ("f32", "f32", 2, 16 + 2**-7),
+        ("f64", "f64", 0, 16 + 2**-7),
+        ("bf16", "f32", 0, 16.0),  # The constant itself is rounded.
+        ("f16", "f16", 0, 16.0),
+        ("f16", "f32", 0, 16.0),
+    ],
+)
+def test_dot_precisions(element: str, accumulator: str, precision: int, expected: float) -> None:
+    body = f"""
+    %a = "arith.constant"() <{{value = dense<1.00048828125> : tensor<16x16x{element}>}}> : () -> tensor<16x16x{element}>
+    %b = "arith.constant"() <{{value = dense<1.0> : tensor<16x16x{element}>}}> : () -> tensor<16x16x{element}>
+    %c = "arith.constant"() <{{value = dense<0.0> : tensor<16x16x{accumulator}>}}> : () -> tensor<16x16x{accumulator}>
+    %d = "tt.dot"(%a, %b, %c) <{{inputPrecision = {precision} : i32}}>
+        : (tensor<16x16x{element}>, tensor<16x16x{element}>, tensor<16x16x{accumulator}>) -> tensor<16x16x{accumulator}>
+    %y = "tt.reshape"(%d) : (tensor<16x16x{accumulator}>) -> tensor<256x{accumulator}>"""
+    buffers = [(accumulator, [0.0] * 256)]
+    (result,) = run_case(Case(body + out("%y", 256, accumulator, 0), buffers, []))
+    assert result.astype(float).tolist() == [expected] * 256
+
+
 # Atomics and descriptors
 
 

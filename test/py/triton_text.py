@@ -12,7 +12,7 @@ from typing import Any
 def generic_ttir(
     kernel: Any, signature: dict[str, str], constants: dict[str, Any], optimised: bool = True, debug: bool = False
 ) -> str:
-    """The kernel's TTIR for sm_90, after Triton's ``make_ttir`` passes unless ``optimised`` is false; ``debug`` keeps assertions."""
+    """The kernel's TTIR for sm_90, after Triton's ``make_ttir`` passes if ``optimised``; ``debug`` keeps assertions."""
     from triton._C.libtriton import ir  # pyright: ignore
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import ASTSource, make_backend
@@ -23,7 +23,7 @@ def generic_ttir(
     ir.load_dialects(context)
     backend.load_dialects(context)
     options = backend.parse_options({"debug": debug})
-    signature = {**signature, **{name: "constexpr" for name in constants}}
+    signature = {**signature, **dict.fromkeys(constants, "constexpr")}
     source = ASTSource(kernel, signature, constants)
     module: Any = source.make_ir(
         target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
