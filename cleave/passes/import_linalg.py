@@ -62,7 +62,7 @@ class _Result:
             count += not op.name.startswith(("cleave.", "builtin."))
             return ir.WalkResult.ADVANCE
 
-        self.func.walk(visit)
+        self.func.walk(visit, ir.WalkOrder.PRE_ORDER)
         return count
 
 
@@ -104,5 +104,5 @@ def _called(module: ir.Module) -> set[str]:
             names.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return names

@@ -133,7 +133,9 @@ def _select(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) ->
 
 def _is_negation(emitter: Emitter, comparison: ir.Operation) -> bool:
     a, b = comparison.operands
-    return emitter.dtype(a) == "i1" and emitter.literal(b) is False and '"eq"' in str(comparison.attributes["predicate"])
+    return (
+        emitter.dtype(a) == "i1" and emitter.literal(b) is False and '"eq"' in str(comparison.attributes["predicate"])
+    )
 
 
 def _integer_power(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
@@ -165,7 +167,7 @@ def _constant(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) 
             raise Unraisable("a constant whose elements differ")
         attribute = attribute.get_splat_value()  # pyright: ignore
     dtype = str(op.results[0].type.element_type) if isinstance(op.results[0].type, ir.ShapedType) else _dtype(op)
-    value = attribute.value
+    value = attribute.value  # pyright: ignore[reportAttributeAccessIssue]
     return emitter.constant(float(value) if is_float(dtype) else bool(value) if dtype == "i1" else value, dtype)
 
 

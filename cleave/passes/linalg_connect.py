@@ -41,7 +41,7 @@ def undone_collapse(op: ir.Operation) -> ir.Value | None:
 
 
 class Connector:
-    """``connect`` each op in order, then ``name`` the classes; ``renames`` are (op, operand, axis) that need a rename."""
+    """``connect`` each op in order, then ``name`` the classes; ``renames``: (op, operand, axis) that need one."""
 
     def __init__(self) -> None:
         self.classes = DimClasses()
@@ -169,7 +169,9 @@ class Connector:
         contracted = linalg_dims.BATCHED_CONTRACTED if batch else linalg_dims.CONTRACTED
         names.give_group([loops[loop] for loop in rows], linalg_dims.ROWS)
         names.give_group([loops[loop] for loop in generic.reductions], contracted)
-        names.give_group([loops[loop] for loop in columns], linalg_dims.BATCHED_COLUMNS if batch else linalg_dims.COLUMNS)
+        names.give_group(
+            [loops[loop] for loop in columns], linalg_dims.BATCHED_COLUMNS if batch else linalg_dims.COLUMNS
+        )
 
 
 def slice_range(op: ir.Operation, axis: int) -> tuple[int, int] | None:

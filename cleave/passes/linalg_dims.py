@@ -150,7 +150,7 @@ class Names:
 
 
 def named_dims(names: Names) -> dict[str, Dim]:
-    """Each name's dim. Its size is the symbol of the name, unless the program says more: 1, a product, another dim's."""
+    """Each name's dim. Its size is the symbol of the name, or what the program says: 1, a product, another's."""
     classes = names.classes
     order = list(names.by_class)
     group_of = {root: sorted(group, key=order.index) for group in classes.same_size() for root in group}

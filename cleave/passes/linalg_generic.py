@@ -52,9 +52,7 @@ class Generic:
     def __init__(self, op: ir.Operation) -> None:
         self.op = op
         self.block = op.regions[0].blocks[0]
-        self.reduced = [
-            "reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])
-        ]
+        self.reduced = ["reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
         self.maps = [self._map(attribute) for attribute in ir.ArrayAttr(op.attributes["indexing_maps"])]
         self.inputs = len(op.operands) - len(op.results)
         self.outputs = [self.block.arguments[self.inputs + i] for i in range(len(op.results))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim
-from cleave.dialects.ops import TensorType, is_float
+from cleave.dialects.ops import is_float
 from cleave.errors import CleaveError
 from cleave.passes.emitter import Emitter
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
@@ -54,19 +55,19 @@ class Raiser:
     def attempt(self) -> None:
         """Emit what can be raised; what turns out that it cannot is added to ``refused``."""
         for number, op in enumerate(self.ops):
-            self._guarded(number, lambda number=number, op=op: self.connector.connect(number, op))
+            self._guarded(number, partial(self.connector.connect, number, op))
         returned = self.ops[-1].operands
         self.names = self.connector.name([*self.block.arguments, *returned])
         dims = named_dims(self.names)
         self.emitter = Emitter(dims, static_extents(self.names, dims))
         for number, op in enumerate(self.ops):
-            self._guarded(number, lambda number=number, op=op: self._raise(number, op))
+            self._guarded(number, partial(self._raise, number, op))
 
-    def _guarded(self, number: int, step: object) -> None:
+    def _guarded(self, number: int, step: Callable[[], None]) -> None:
         if number in self.refused:
             return
         try:
-            step()  # pyright: ignore[reportCallIssue]
+            step()
         except Unraisable as reason:
             self.refused[number] = str(reason)
         except CleaveError as error:
@@ -100,12 +101,17 @@ class Raiser:
         return self._entered[value]
 
     def _border_in(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
-        dims = [self.emitter.dims[name] for name in names]
-        shape = [ir.ShapedType.get_dynamic_size() if n is None else n for n in shape_of(value)]
-        dtype = value.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
-        cleave.dtype_of(dtype)
-        type_ = ir.RankedTensorType.get(shape, dtype, cleave.dims_attr(dims))
-        return ir.Operation.create(BORDER, [type_], [value], ip=self.emitter.point, loc=self.emitter.location).results[0]
+        type_ = self._named_type(value.type, names)
+        return ir.Operation.create(BORDER, [type_], [value], ip=self.emitter.point, loc=self.emitter.location).results[
+            0
+        ]
+
+    def _named_type(self, plain: ir.Type, names: Sequence[str]) -> ir.Type:
+        """A plain tensor type with names for its dims."""
+        type_ = ir.RankedTensorType(plain)
+        cleave.dtype_of(type_.element_type)
+        return ir.RankedTensorType.get(type_.shape, type_.element_type,
+                                       cleave.dims_attr([self.emitter.dims[name] for name in names]))  # fmt: skip
 
     def scalar(self, value: ir.Value) -> ir.Value:
         """A scalar from outside a body as a tensor of rank 0."""
@@ -272,8 +278,7 @@ class Raiser:
         for argument in self.block.arguments:
             uses = [use.owner for use in argument.uses if use.owner.name == BORDER]
             names = self.dim_names(argument)
-            dims = TensorType(tuple(self.emitter.dims[name] for name in names), "f32").dims
-            type_ = ir.RankedTensorType.get(argument.type.shape, argument.type.element_type, cleave.dims_attr(dims))
+            type_ = self._named_type(argument.type, names)
             argument.set_type(type_)
             inputs.append(type_)
             for cast in uses:
@@ -358,7 +363,7 @@ class _Body:
     def _narrowed(
         self, factors: tuple[ir.Value, ir.Value], a: ir.Value, b: ir.Value, dtype: str
     ) -> tuple[ir.Value, ir.Value]:
-        """Factors that were widened only to be multiplied in f32 as they were before: a contraction does that itself."""
+        """Factors that were widened only to be multiplied in f32, as they were before: a contraction widens."""
         sources: list[ir.Value] = []
         for factor in factors:
             op = self.generic.local(factor)

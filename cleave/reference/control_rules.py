@@ -11,6 +11,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import parse
 from cleave.errors import CleaveError
+from cleave.reference.graph_rules import parts
 from cleave.reference.machine import Machine, Rule, Step, as_index
 from cleave.reference.numerics import Array
 from cleave.reference.symbols import Symbols
@@ -79,7 +80,7 @@ def bind_arguments(func: ir.Operation, arguments: Any, known: dict[str, int]) ->
     tensors = []
     for index, (parameter, argument) in enumerate(zip(func.regions[0].blocks[0].arguments, arguments, strict=True)):
         if "#cleave.dims" in str(parameter.type):
-            tensors.append((f"input {index}", cleave.decode(parameter.type)[0], np.shape(argument)))
+            tensors.append((f"input {index}", cleave.decode(parameter.type)[0], parts(argument)[0].shape))
     symbols.bind(tensors)
     return symbols
 

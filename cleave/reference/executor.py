@@ -79,7 +79,10 @@ def _arguments(func: ir.Operation, inputs: Sequence[Array], numerics: Numerics) 
     if len(parameters) != len(inputs):
         raise CleaveError(f"the function takes {len(parameters)} inputs, not {len(inputs)}", location_of(func))
     try:
-        return [_argument(i, p.type, np.asarray(x), numerics) for i, (p, x) in enumerate(zip(parameters, inputs, strict=True))]
+        return [
+            _argument(i, p.type, np.asarray(x), numerics)
+            for i, (p, x) in enumerate(zip(parameters, inputs, strict=True))
+        ]
     except CleaveError as error:
         raise error.at(location_of(func)) from None
 

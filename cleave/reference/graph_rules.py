@@ -70,7 +70,7 @@ def aligned(
         datas.append(align(data, type_.names, target))
         if mask is not None:
             mask = align(mask, type_.names, target)
-            exists = mask if exists is None else exists & mask
+            exists = mask if exists is None else np.asarray(exists & mask)
     return datas, exists
 
 
@@ -136,7 +136,7 @@ def reduce(machine: Machine, op: ir.Operation) -> Step:
     axes = tuple(source.names.index(name) for name in attrs["over"])
     compute = machine.numerics.compute(accumulator(source.dtype))
 
-    def step(x: Tensor) -> Array:
+    def step(x: Tensor) -> Tensor:
         data, exists = parts(x)
         for name, extent in zip(source.names, data.shape, strict=True):
             if extent == 0 and name in attrs["over"] and attrs["kind"] in ("max", "min"):
@@ -145,9 +145,22 @@ def reduce(machine: Machine, op: ir.Operation) -> Step:
         if exists is not None:
             data = np.where(exists, data, neutral(compute))
         total = function(data, axis=axes, **({"dtype": compute} if attrs["kind"] in ("sum", "prod") else {}))
-        return align(machine.numerics.round(total, result.dtype), kept, result.names)
+        return align_whole(machine.numerics.round(total, result.dtype), remaining(exists, axes), kept, result.names)
 
     return step
+
+
+def remaining(exists: Array | None, axes: tuple[int, ...]) -> Array | None:
+    """Where a reduction's results exist: everywhere if it skipped elements that do not, else as its operand did."""
+    if exists is None:
+        return None
+    some, every = np.asarray(exists.any(axis=axes)), exists.all(axis=axes)
+    return some if (some == every).all() else None
+
+
+def align_whole(data: Array, exists: Array | None, names: Sequence[str], target: Sequence[str]) -> Tensor:
+    """``align`` for a value and, if it has one, its mask."""
+    return whole(align(data, names, target), None if exists is None else align(exists, names, target))
 
 
 def contract(machine: Machine, op: ir.Operation) -> Step:
@@ -157,15 +170,20 @@ def contract(machine: Machine, op: ir.Operation) -> Step:
     batch = [name for name in result.names if name in names[0] and name in names[1]]
     left = [name for name in result.names if name not in names[1]]
     right = [name for name in result.names if name not in names[0]]
-    compute = machine.numerics.compute("f64" if "f64" in (types[0].dtype, types[1].dtype) else accumulator(types[0].dtype))
+    compute = machine.numerics.compute(
+        "f64" if "f64" in (types[0].dtype, types[1].dtype) else accumulator(types[0].dtype)
+    )
 
-    def step(*operands: Tensor) -> Array:
-        (a, b), exists = aligned(operands, types, [*batch, *left, *right, *over])
+    kept = [*batch, *left, *right]
+    axes = tuple(range(len(kept), len(kept) + len(over)))
+
+    def step(*operands: Tensor) -> Tensor:
+        (a, b), exists = aligned(operands, types, [*kept, *over])
         a, b = a.astype(compute), b.astype(compute)
         if exists is not None:  # what does not exist on one side is zero on both: 0 times NaN would not do
             a, b = np.where(exists, a, compute.type(0)), np.where(exists, b, compute.type(0))
         total = _matmul(a, b, len(batch), len(left), len(right))
-        return align(machine.numerics.round(total, result.dtype), [*batch, *left, *right], result.names)
+        return align_whole(machine.numerics.round(total, result.dtype), remaining(exists, axes), kept, result.names)
 
     return step
 
@@ -201,7 +219,7 @@ def structural(function: Callable[..., Array]) -> Step:
 
 
 def split(machine: Machine, op: ir.Operation) -> Step:
-    (source,), result = types_of(op)
+    (source,), _ = types_of(op)
     axis = source.names.index(cleave.plain_attrs(op, OPS["split"])["dim"])
 
     def step(x: Tensor) -> Tensor:
@@ -261,7 +279,9 @@ def slice_(machine: Machine, op: ir.Operation) -> Step:
     def step(x: Tensor) -> Tensor:
         first, extent = machine.symbols.evaluate(start), result_shape(machine, op)[axis]
         if first < 0 or first + extent > parts(x)[0].shape[axis]:
-            raise CleaveError(f"[{first}, {first + extent}) leaves '{attrs['dim']}' of extent {parts(x)[0].shape[axis]}")
+            raise CleaveError(
+                f"[{first}, {first + extent}) leaves '{attrs['dim']}' of extent {parts(x)[0].shape[axis]}"
+            )
         return structural(lambda data: data[(slice(None),) * axis + (slice(first, first + extent),)])(x)
 
     return step

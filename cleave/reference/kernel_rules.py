@@ -1,4 +1,4 @@
-"""Rules for the ops of scheduled modules: memory, tiles and the grid. Tensors in kernels are arrays that stores change."""
+"""Rules for the ops of scheduled modules: memory, tiles, the grid. Tensors in kernels are arrays that stores change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleave.dialects import cleave
 from cleave.dialects.dims import parse
 from cleave.dialects.ops import OPS
 from cleave.errors import CleaveError
-from cleave.reference.graph_rules import align, result_shape
+from cleave.reference.graph_rules import Tensor, align, parts, result_shape
 from cleave.reference.machine import Machine, Rule, Step, as_index
 from cleave.reference.numerics import Array
 
@@ -56,7 +56,7 @@ class _Access:
         places: list[Array] = []
         kept: list[Array] = []
         for name, offset, bound in zip(self.memory.names, offsets, bounds, strict=True):
-            positions = as_index(offset) + np.arange(extents.get(name, 1))
+            positions = as_index(offset) + np.arange(extents.get(name) or 1)
             valid = (positions < as_index(bound)) | (name in self.in_bounds)
             places.append(positions[valid])
             kept.append(np.flatnonzero(valid))
@@ -87,8 +87,11 @@ def load(machine: Machine, op: ir.Operation) -> Step:
     fill = machine.numerics.literal(cleave.plain_attrs(op, OPS["load"])["fill"], access.tile.dtype)
     rank = len(access.memory.dims)
 
-    def step(source: Array, *positions: Array) -> Array:
+    def step(source: Tensor, *positions: Array) -> Array:
+        source, exists = parts(source)
         grid, where = access.indices(source, positions[:rank], positions[rank:])
+        if exists is not None and not np.broadcast_to(exists, source.shape)[grid].all():
+            raise CleaveError("reads elements past the end of a split dimension")
         full = np.full(access.tile_shape(), fill, fill.dtype)
         full[where] = source[grid]
         return access.drop(full)

@@ -87,9 +87,12 @@ class Numerics:
         if target == "i1":
             return np.asarray(x) != 0
         if is_float(source):
-            wide = np.trunc(np.asarray(x).astype(np.float64))
-            return wide.astype(np.int64).astype(storage(target))
-        return self.round(np.asarray(x).astype(np.float64), target) if is_float(target) else x.astype(storage(target))
+            return np.asarray(np.trunc(np.asarray(x, np.float64)), np.int64).astype(storage(target))
+        return (
+            self.round(np.asarray(x).astype(np.float64), target)
+            if is_float(target)
+            else np.asarray(x).astype(storage(target))
+        )
 
     def poison(self, shape: Sequence[int], dtype: str) -> Array:
         """Memory that nobody has written: NaN, and the least integer."""
@@ -100,7 +103,8 @@ class Numerics:
 
 def _truncating_division(a: Array, b: Array) -> Array:
     quotient = a // b
-    return quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
+    inexact = np.asarray((a % b != 0) & ((a < 0) != (b < 0)))
+    return quotient + inexact.astype(quotient.dtype)
 
 
 def _erf(x: Array) -> Array:

@@ -20,7 +20,7 @@ LITERALS = frozenset(("arith.constant", "cleave.constant"))
 
 def is_literal(value: ir.Value) -> bool:
     """Whether the value is written in the program."""
-    return isinstance(value.owner, (ir.Operation, ir.OpView)) and value.owner.name in LITERALS
+    return not isinstance(value.owner, ir.Block) and value.owner.name in LITERALS
 
 
 def computed(function: Callable[..., Any]) -> Rule:

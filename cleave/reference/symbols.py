@@ -20,9 +20,7 @@ class Symbols:
     def bind(self, tensors: Sequence[tuple[str, TensorType, Sequence[int]]]) -> None:
         """Bind what the shapes of ``(name, type, shape)`` say. CleaveError where two tensors disagree."""
         pending = [
-            (name, dim, extent)
-            for name, type_, shape in tensors
-            for dim, extent in zip(type_.dims, shape, strict=True)
+            (name, dim, extent) for name, type_, shape in tensors for dim, extent in zip(type_.dims, shape, strict=True)
         ]
         pending.sort(key=lambda entry: len(entry[1].size.symbols))
         while pending:

@@ -1,4 +1,4 @@
-"""Rules for the ``tensor`` dialect on plain arrays. Scalars may be arrays over an iteration space (see linalg_rules)."""
+"""Rules for the ``tensor`` dialect on plain arrays. Scalars may be arrays over an iteration space (linalg_rules)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def from_elements(machine: Machine, op: ir.Operation) -> Step:
 
 def splat(machine: Machine, op: ir.Operation) -> Step:
     static = _static_shape(op.results[0])
-    return lambda value, *sizes: np.full(_mixed(static, iter(sizes)), np.asarray(value).reshape(()), np.asarray(value).dtype)
+    return lambda value, *sizes: np.full(
+        _mixed(static, iter(sizes)), np.asarray(value).reshape(()), np.asarray(value).dtype
+    )
 
 
 def _region(op: ir.Operation, skip: int, operands: Sequence[Array]) -> tuple[list[int], tuple[slice, ...]]:

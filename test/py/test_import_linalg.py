@@ -1,4 +1,4 @@
-"""import-linalg against the reference executor on both sides of the pass: the samples, the lit cases, random programs."""
+"""import-linalg against the reference executor on both sides of it: the samples, the lit cases, random programs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_sample_is_raised_whole_and_equal(name: str, dynamic: int) -> None:
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_sample_in_declared_types_is_as_accurate(name: str) -> None:
-    """The source may round each partial sum; ours rounds once. So ours is compared by its error, not with the source."""
+    """The source may round each partial sum, ours rounds once: so errors are compared, not results."""
     case = sample(name)
     inputs = random_inputs(case.source, 48)
     (exact,) = run(case.source, None, inputs, precision="f64")
@@ -109,12 +109,12 @@ def test_attention_has_readable_dims() -> None:
         assert f"tensor<{shape}xf16, #cleave.dims<[{names}]>>" in text.splitlines()[1]
 
 
-@pytest.mark.parametrize("name", ("rmsnorm_linear", "gated_mlp", "lora"))
+@pytest.mark.parametrize("name", ["rmsnorm_linear", "gated_mlp", "lora"])
 def test_dynamic_rows_are_a_symbol(name: str) -> None:
     assert 'tensor<?x256xf16, #cleave.dims<["m", "k"]>>' in str(sample(f"{name}.f16.dynamic").result)
 
 
-@pytest.mark.parametrize("name", ("attention", "attention_softmax"))
+@pytest.mark.parametrize("name", ["attention", "attention_softmax"])
 def test_dynamic_attention_is_raised_around_what_stays(name: str) -> None:
     case = sample(f"{name}.f16.dynamic")
     assert "cleave.contract" in str(case.result)
@@ -136,8 +136,8 @@ def test_nothing_raised_leaves_the_function_alone() -> None:
     text = """
       func.func @f(%x: tensor<4xi32>) -> tensor<4xi32> {
         %e = tensor.empty() : tensor<4xi32>
-        %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
-            ins(%x : tensor<4xi32>) outs(%e : tensor<4xi32>) {
+        %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+            iterator_types = ["parallel"]} ins(%x : tensor<4xi32>) outs(%e : tensor<4xi32>) {
         ^bb0(%a: i32, %out: i32):
           %0 = arith.shli %a, %a : i32
           linalg.yield %0 : i32

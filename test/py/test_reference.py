@@ -109,8 +109,8 @@ def test_integers_are_exact_and_divide_toward_zero() -> None:
 
 
 def cast(source: str, target: str) -> str:
-    return graph(f"%x: {tensor('n', source)}", f'%0 = "cleave.cast"(%x) : ({tensor("n", source)}) -> {tensor("n", target)}',
-                 "%0", tensor("n", target))  # fmt: skip
+    x, y = tensor("n", source), tensor("n", target)
+    return graph(f"%x: {x}", f'%0 = "cleave.cast"(%x) : ({x}) -> {y}', "%0", y)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16),
@@ -148,7 +148,9 @@ def test_pointwise_is_rounded_once_in_declared() -> None:
 
 def test_contract_accumulates_in_f32_and_rounds_once() -> None:
     a, b, out = tensor("k", "f16"), tensor("k", "f16"), tensor("", "f16")
-    text = graph(f"%a: {a}, %b: {b}", f'%0 = "cleave.contract"(%a, %b) {{over = ["k"]}} : ({a}, {b}) -> {out}', "%0", out)
+    text = graph(
+        f"%a: {a}, %b: {b}", f'%0 = "cleave.contract"(%a, %b) {{over = ["k"]}} : ({a}, {b}) -> {out}', "%0", out
+    )
     ones = np.ones(4096, np.float16)  # a sum of ones in f16 sticks at 2048
     (got,) = execute(text, ones, ones, precision="declared")
     assert got.dtype == np.float16 and got == 4096
@@ -159,28 +161,34 @@ def test_linalg_bodies_round_at_their_declared_type() -> None:
     assert got.tolist() == [2048.0]
 
 
-# --- contractions, reductions, splits ----------------------------------------------------------------------------------
+# --- contractions, reductions, splits --------------------------------------------------------------------------------
 
 
 def test_contract_is_einsum() -> None:
     q, k = RNG.random((2, 3, 4, 5)), RNG.random((3, 2, 6, 5))
     a, b, out = tensor("b h m d", "f64"), tensor("h b n d", "f64"), tensor("m b n h", "f64")
-    text = graph(f"%a: {a}, %b: {b}", f'%0 = "cleave.contract"(%a, %b) {{over = ["d"]}} : ({a}, {b}) -> {out}', "%0", out)
+    text = graph(
+        f"%a: {a}, %b: {b}", f'%0 = "cleave.contract"(%a, %b) {{over = ["d"]}} : ({a}, {b}) -> {out}', "%0", out
+    )
     np.testing.assert_allclose(execute(text, q, k)[0], np.einsum("bhmd,hbnd->mbnh", q, k), rtol=1e-14)
 
 
 def test_contract_over_a_dim_of_one_operand() -> None:
     a, b, out = tensor("m k", "f64"), tensor("n", "f64"), tensor("m n", "f64")
-    text = graph(f"%a: {a}, %b: {b}", f'%0 = "cleave.contract"(%a, %b) {{over = ["k"]}} : ({a}, {b}) -> {out}', "%0", out)
+    text = graph(
+        f"%a: {a}, %b: {b}", f'%0 = "cleave.contract"(%a, %b) {{over = ["k"]}} : ({a}, {b}) -> {out}', "%0", out
+    )
     x, y = RNG.random((3, 4)), RNG.random(2)
     np.testing.assert_allclose(execute(text, x, y)[0], np.einsum("mk,n->mn", x, y), rtol=1e-14)
 
 
-@pytest.mark.parametrize("kind", ("sum", "max", "min", "prod"))
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "prod"])
 def test_reduce(kind: str) -> None:
     x = RNG.standard_normal((3, 4, 5))
     t, out = tensor("a b c", "f64"), tensor("b", "f64")
-    text = graph(f"%x: {t}", f'%0 = "cleave.reduce"(%x) {{kind = "{kind}", over = ["c", "a"]}} : ({t}) -> {out}', "%0", out)
+    text = graph(
+        f"%x: {t}", f'%0 = "cleave.reduce"(%x) {{kind = "{kind}", over = ["c", "a"]}} : ({t}) -> {out}', "%0", out
+    )
     np.testing.assert_allclose(execute(text, x)[0], getattr(np, kind)(x, axis=(0, 2)), rtol=1e-14)
 
 
@@ -204,7 +212,8 @@ func.func @f(%x: tensor<?xf32, #cleave.dims<["n"]>>, %y: tensor<?xf32, #cleave.d
     : (tensor<?x?xf32, #cleave.dims<["s", "t=ceildiv(n,s)"]>>) -> tensor<?x?xf32, #cleave.dims<["s", "t=ceildiv(n,s)"]>>
   %p = "cleave.reduce"(%e) {kind = "sum", over = ["t"]}
     : (tensor<?x?xf32, #cleave.dims<["s", "t=ceildiv(n,s)"]>>) -> tensor<?xf32, #cleave.dims<["s"]>>
-  %sum = "cleave.reduce"(%p) {kind = "sum", over = ["s"]} : (tensor<?xf32, #cleave.dims<["s"]>>) -> tensor<f32, #cleave.dims<[]>>
+  %sum = "cleave.reduce"(%p) {kind = "sum", over = ["s"]}
+    : (tensor<?xf32, #cleave.dims<["s"]>>) -> tensor<f32, #cleave.dims<[]>>
   %m = "cleave.reduce"(%0) {kind = "max", over = ["s", "t"]}
     : (tensor<?x?xf32, #cleave.dims<["s", "t=ceildiv(n,s)"]>>) -> tensor<f32, #cleave.dims<[]>>
   %dot = "cleave.contract"(%e, %1) {over = ["s", "t"]}
@@ -215,7 +224,7 @@ func.func @f(%x: tensor<?xf32, #cleave.dims<["n"]>>, %y: tensor<?xf32, #cleave.d
 """
 
 
-@pytest.mark.parametrize("s", (1, 2, 3, 4, 7, 11))
+@pytest.mark.parametrize("s", [1, 2, 3, 4, 7, 11])
 def test_elements_past_the_end_of_a_split_do_not_exist(s: int) -> None:
     """All of x is negative, so that padding with zeros would show in the maximum and as exp(0) in the sum."""
     x = -1 - RNG.random(7)
@@ -302,8 +311,9 @@ func.func @f(%x: tensor<?x4xf32>) -> (tensor<?xf32>, tensor<?xi64>) {
   %e1 = tensor.empty(%m) : tensor<?xi64>
   %f0 = linalg.fill ins(%low : f32) outs(%e0 : tensor<?xf32>) -> tensor<?xf32>
   %f1 = linalg.fill ins(%zero : i64) outs(%e1 : tensor<?xi64>) -> tensor<?xi64>
-  %r:2 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i)>],
-      iterator_types = ["parallel", "reduction"]} ins(%x : tensor<?x4xf32>) outs(%f0, %f1 : tensor<?xf32>, tensor<?xi64>) {
+  %r:2 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>,
+      affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<?x4xf32>)
+      outs(%f0, %f1 : tensor<?xf32>, tensor<?xi64>) {
   ^bb0(%in: f32, %out: f32, %where: i64):
     %j = linalg.index 1 : index
     %i64 = arith.index_cast %j : index to i64
@@ -329,7 +339,8 @@ def test_convolution_has_sums_in_its_map() -> None:
 
 def test_tensor_ops() -> None:
     text = """
-      func.func @f(%x: tensor<4x6xf32>, %n: index) -> (tensor<4x3xf32>, tensor<6x6xf32>, tensor<2x2x6xf32>, tensor<4x6xf32>) {
+      func.func @f(%x: tensor<4x6xf32>, %n: index)
+          -> (tensor<4x3xf32>, tensor<6x6xf32>, tensor<2x2x6xf32>, tensor<4x6xf32>) {
         %zero = arith.constant -1.0 : f32
         %0 = tensor.extract_slice %x[0, %n] [4, 3] [1, 2] : tensor<4x6xf32> to tensor<4x3xf32>
         %1 = tensor.pad %x low[1, 0] high[1, 0] {
@@ -376,7 +387,7 @@ def test_control_flow_and_calls() -> None:
     assert execute(text, np.asarray(4))[0] == 2 * 2 * 3 * 3
 
 
-@pytest.mark.parametrize("dtype", ("f16", "bf16", "f32", "f64"))
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_dense_constants(dtype: str) -> None:
     text = f"""
       func.func @f() -> (tensor<2x2x{dtype}>, tensor<2x{dtype}>) {{
@@ -385,7 +396,9 @@ def test_dense_constants(dtype: str) -> None:
         return %0, %1 : tensor<2x2x{dtype}>, tensor<2x{dtype}>
       }}"""
     matrix, splat = execute(text, precision="declared")
-    assert matrix.astype(np.float64).tolist() == [[1, 2.5], [-3, 0.5]] and splat.astype(np.float64).tolist() == [0.25] * 2
+    assert (
+        matrix.astype(np.float64).tolist() == [[1, 2.5], [-3, 0.5]] and splat.astype(np.float64).tolist() == [0.25] * 2
+    )
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -407,26 +420,27 @@ func.func private @f__k0(%q: MK, %w: KN, %o: NM {cleave.out}) attributes {cleave
   %m = "cleave.extent"() {size = "m"} : () -> index
   %n = "cleave.extent"() {size = "n"} : () -> index
   %k = "cleave.extent"() {size = "k"} : () -> index
-  %z = "cleave.constant"() {value = 0.0 : f32} : () -> tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>
-  %acc = scf.for %i = %c0 to %k step %c8 iter_args(%a = %z) -> (tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>) {
+  %z = "cleave.constant"() {value = 0.0 : f32} : () -> ACC
+  %acc = scf.for %i = %c0 to %k step %c8 iter_args(%a = %z) -> (ACC) {
     %qt = "cleave.load"(%q, %m0, %i, %m, %k) {fill = 0.0 : f16, operandSegmentSizes = array<i32: 1, 2, 2>}
       : (MK, index, index, index, index) -> tensor<4x8xf16, #cleave.dims<["m=4", "k=8"]>>
     %wt = "cleave.load"(%w, %i, %n0, %k, %n) {fill = 0.0 : f16, operandSegmentSizes = array<i32: 1, 2, 2>}
       : (KN, index, index, index, index) -> tensor<8x4xf16, #cleave.dims<["k=8", "n=4"]>>
     %c = "cleave.contract"(%qt, %wt) {over = ["k"]}
       : (tensor<4x8xf16, #cleave.dims<["m=4", "k=8"]>>, tensor<8x4xf16, #cleave.dims<["k=8", "n=4"]>>)
-      -> tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>
-    %s = "cleave.add"(%a, %c) : (tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>, tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>)
-      -> tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>
-    scf.yield %s : tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>
+      -> ACC
+    %s = "cleave.add"(%a, %c) : (ACC, ACC)
+      -> ACC
+    scf.yield %s : ACC
   }
-  %r = "cleave.cast"(%acc) : (tensor<4x4xf32, #cleave.dims<["m=4", "n=4"]>>) -> tensor<4x4xf16, #cleave.dims<["m=4", "n=4"]>>
+  %r = "cleave.cast"(%acc) : (ACC) -> tensor<4x4xf16, #cleave.dims<["m=4", "n=4"]>>
   "cleave.store"(%r, %o, %n0, %m0, %n, %m) {operandSegmentSizes = array<i32: 1, 1, 2, 2>}
     : (tensor<4x4xf16, #cleave.dims<["m=4", "n=4"]>>, NM, index, index, index, index) -> ()
   return
 }
 """
-MATMUL = MATMUL.replace("MK", tensor("m k", "f16")).replace("KN", tensor("k n", "f16")).replace("NM", tensor("n m", "f16"))
+for short, dims in (("MK", "m k"), ("KN", "k n"), ("NM", "n m"), ("ACC", "m:4=4 n:4=4")):
+    MATMUL = MATMUL.replace(short, tensor(dims, "f32" if short == "ACC" else "f16"))
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(4, 4, 8), (5, 7, 9), (1, 1, 1), (8, 3, 0), (0, 5, 8)])
@@ -454,11 +468,10 @@ def test_what_no_program_writes_stays_poison() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("fill = 0.0 : f16, operandSegmentSizes = array<i32: 1, 2, 2>}\n      : (tensor<?x?xf16, #cleave.dims<[\"m\"",
-         "fill = 0.0 : f16, in_bounds = [\"k\"], operandSegmentSizes = array<i32: 1, 2, 2>}\n      : (tensor<?x?xf16, #cleave.dims<[\"m\"",
+        ("%m0, %i, %m, %k) {", '%m0, %i, %m, %k) {in_bounds = ["k"], ',
          "index 15 leaves dimension 'k' of extent 9 and is not masked"),
         ("%n0, %m0, %n, %m)", "%n0, %m0, %n, %c8)", "index 7 leaves dimension 'm' of extent 5 and is not masked"),
-        ("\"ceildiv(m,4)\", \"ceildiv(n,4)\"", "\"ceildiv(m,4)\"", "the grid has no axis 1"),
+        ('"ceildiv(m,4)", "ceildiv(n,4)"', '"ceildiv(m,4)"', "the grid has no axis 1"),
     ],
 )  # fmt: skip
 def test_access_outside_memory_is_an_error(old: str, new: str, message: str) -> None:
