@@ -222,6 +222,7 @@ def cast(x: ir.Value, element: str) -> ir.Value:
 
 def _from_float(x: ir.Value, source: str, element: str) -> ir.Value:
     if element == "i1":
+        x = cast(x, "f32") if _BITS[source] == 8 else x
         return compare("ne", x, constant_like(x, 0.0))
     if element not in _BITS:
         return converted("arith.fptosi", cast(x, "f32") if _BITS[source] < 32 else x, element)
@@ -235,11 +236,14 @@ def _from_float(x: ir.Value, source: str, element: str) -> ir.Value:
 
 
 def _to_fp8(x: ir.Value, element: str) -> ir.Value:
-    """From f32. The hardware saturates; what rounds beyond f8E4M3FN's largest number, 448, must become NaN."""
+    """From f32. The hardware saturates; what rounds beyond the largest number becomes NaN in f8E4M3FN, ±inf in f8E5M2."""
+    size = same("math.absf", x)
     if element == "f8E4M3FN":
-        beyond = compare("gt", same("math.absf", x), constant_like(x, 464.0))
-        x = select(beyond, constant_like(x, float("nan")), x)
-    return fp_to_fp(x, element, narrowing=True)
+        x = select(compare("gt", size, constant_like(x, 464.0)), constant_like(x, float("nan")), x)
+        return fp_to_fp(x, element, narrowing=True)
+    bits = bitcast(fp_to_fp(x, element, narrowing=True), "i8")
+    infinity = same("arith.ori", same("arith.andi", bits, constant_like(bits, 0x80)), constant_like(bits, 0x7C))
+    return bitcast(select(compare("ge", size, constant_like(x, 61440.0)), infinity, bits), element)
 
 
 def _from_integer(x: ir.Value, source: str, element: str) -> ir.Value:

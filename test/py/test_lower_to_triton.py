@@ -1,0 +1,273 @@
+"""Scheduled kernels lowered to TTIR compute what the reference executor says of the source."""
+
+from __future__ import annotations
+
+import graphs
+import numpy as np
+import one_kernel
+import pytest
+from lowered import NUMPY, lower, run_lowered
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph
+from cleave.passes.graph_io import from_graph
+from cleave.passes.tile_io import from_tile_program
+from cleave.reference import run
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+
+TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 3e-6, "f64": 1e-13}
+
+
+def texts(graph: Graph, sizes: dict[str, int]) -> tuple[str, str]:
+    """The graph as a function, and its schedule."""
+    graph = graph.deduplicated()
+    scheduled = schedule(graph, ScheduleOptions(sizes=sizes))
+    with context(), ir.Location.unknown():
+        plain, tiled = ir.Module.create(), ir.Module.create()
+        from_graph(graph, plain)
+        from_tile_program(scheduled.program, tiled)
+        return str(plain), str(tiled)
+
+
+def inputs_for(graph: Graph, sizes: dict[str, int], scale: float = 1.0) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    known = {**sizes, **graph.extents}
+    shapes = [[dim.size.evaluate(known) for dim in value.dims] for value in graph.inputs]
+    arrays = [rng.standard_normal(shape) * scale for shape in shapes]
+    return [array.astype(NUMPY[value.dtype]) for array, value in zip(arrays, graph.inputs, strict=True)]
+
+
+def expected_results(plain: str, name: str, inputs: list[np.ndarray], sizes: dict[str, int]) -> list[np.ndarray]:
+    with context(), ir.Location.unknown():
+        return run(ir.Module.parse(plain), name, inputs, precision="f64", sizes=sizes)
+
+
+def assert_same(graph: Graph, sizes: dict[str, int], schedule_sizes: dict[str, int] | None = None) -> None:
+    sizes = {name: n for name, n in sizes.items() if name not in graph.extents}
+    plain, tiled = texts(graph, schedule_sizes or sizes)
+    inputs = inputs_for(graph, sizes)
+    expected = expected_results(plain, graph.name, inputs, sizes)
+    actual = run_lowered(lower(tiled), graph.name, inputs)
+    for one, other, value in zip(expected, actual, graph.outputs, strict=True):
+        scale = np.nanmax(np.abs(one), initial=1e-30)
+        np.testing.assert_allclose(other.astype(np.float64), one, rtol=0, atol=TOLERANCE[value.dtype] * scale)
+
+
+SMALL = {"h": 2, "m": 37, "n": 70, "k": 45, "f": 40, "o": 33}
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul", "matmul_rowsum", "attention", "rmsnorm_matmul", "softmax", "variance", "gated_mlp"]
+)
+def test_graphs(name: str) -> None:
+    assert_same(getattr(graphs, name)(), SMALL)
+
+
+# --- single ops -------------------------------------------------------------------------------------------------------
+
+UNARY = {
+    "neg": "any", "abs": "any", "exp": "any", "exp2": "any", "log": "positive", "sqrt": "positive", "rsqrt": "positive",
+    "tanh": "any", "erf": "any", "sigmoid": "any",
+}  # fmt: skip
+FLOATS = ["f16", "bf16", "f32", "f64"]
+SINGLE = {
+    "f16": 1e-3,
+    "bf16": 8e-3,
+    "f32": 2e-6,
+    "f64": 1e-14,
+}  # relative, for each element: one rounding and a few ulp
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 100.0, -100.0]
+
+
+def random_array(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype == "i1":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.startswith("i"):
+        return rng.integers(-100, 100, shape).astype(NUMPY[dtype])
+    array = rng.standard_normal(shape) * 3
+    array.flat[: len(SPECIAL)] = SPECIAL[: array.size]
+    return array.astype(NUMPY[dtype])
+
+
+def check(text: str, inputs: list[np.ndarray], *, precision: str = "f64", rtol: float = 0.0, sizes=None) -> None:  # noqa: ANN001
+    sizes = sizes or {"m": one_kernel.M, "n": one_kernel.N}
+    with context(), np.errstate(all="ignore"):
+        expected = run(ir.Module.parse(text), "f", inputs, precision=precision, sizes=sizes)
+    actual = run_lowered(lower(text), "f", inputs, sizes)
+    for one, other in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(other.astype(np.float64), one.astype(np.float64), rtol=rtol, atol=1e-30)
+
+
+def unary_module(dtype: str) -> str:
+    names = ("m", "n")
+    body = "".join(one_kernel.op(f"o{i}", name, [("t0", names, dtype)], names, dtype) for i, name in enumerate(UNARY))
+    return one_kernel.module([(names, dtype)], [(names, dtype)] * len(UNARY), body)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_unary_ops(dtype: str) -> None:
+    check(
+        unary_module(dtype),
+        [random_array((one_kernel.M, one_kernel.N), dtype)],
+        precision="declared",
+        rtol=SINGLE[dtype],
+    )
+
+
+BINARY = ["add", "sub", "mul", "div", "max", "min", "pow"]
+PREDICATES = ["lt", "le", "eq", "ne", "gt", "ge"]
+
+
+def binary_module(dtype: str) -> str:
+    """Operands of different dims: [n, m] is transposed, [n] broadcast."""
+    names = ("m", "n")
+    operands = [("t0", ("n", "m"), dtype), ("t1", ("n",), dtype)]
+    ops = [name for name in BINARY if dtype.startswith(("f", "b")) or name != "pow"]
+    body = "".join(one_kernel.op(f"o{i}", name, operands, names, dtype) for i, name in enumerate(ops))
+    first = len(ops)
+    for i, predicate in enumerate(PREDICATES):
+        body += one_kernel.op(f"o{first + i}", "cmp", operands, names, "i1", f'predicate = "{predicate}"')
+    last = first + len(PREDICATES)
+    body += one_kernel.op(f"o{last}", "select", [(f"o{first}", names, "i1"), *operands], names, dtype)
+    outputs = [(names, dtype)] * len(ops) + [(names, "i1")] * len(PREDICATES) + [(names, dtype)]
+    return one_kernel.module([(("n", "m"), dtype), (("n",), dtype)], outputs, body)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "i8", "i16", "i32", "i64"])
+def test_binary_ops(dtype: str) -> None:
+    a, b = random_array((one_kernel.N, one_kernel.M), dtype), random_array((one_kernel.N,), dtype, 1)
+    if dtype.startswith("i"):
+        b[b == 0] = 7
+    check(binary_module(dtype), [a, b], precision="declared", rtol=SINGLE.get(dtype, 0.0))
+
+
+def test_booleans() -> None:
+    names = ("m", "n")
+    operands = [("t0", names, "i1"), ("t1", ("m",), "i1")]
+    body = "".join(one_kernel.op(f"o{i}", name, operands, names, "i1") for i, name in enumerate(["mul", "min", "max"]))
+    body += one_kernel.op("o3", "reduce", [("t0", names, "i1")], ("m",), "i1", 'kind = "min", over = ["n"]')
+    body += one_kernel.op("o4", "reduce", [("t0", names, "i1")], ("n",), "i1", 'kind = "max", over = ["m"]')
+    text = one_kernel.module(
+        [(names, "i1"), (("m",), "i1")], [(names, "i1")] * 3 + [(("m",), "i1"), (("n",), "i1")], body
+    )
+    check(text, [random_array((one_kernel.M, one_kernel.N), "i1"), random_array((one_kernel.M,), "i1", 1)])
+
+
+CAST_TYPES = ["f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2", "i1", "i8", "i16", "i32", "i64"]
+
+
+def cast_module(source: str) -> tuple[str, list[str]]:
+    targets = [dtype for dtype in CAST_TYPES if dtype != source]
+    names = ("m", "n")
+    body = "".join(
+        one_kernel.op(f"o{i}", "cast", [("t0", names, source)], names, dtype) for i, dtype in enumerate(targets)
+    )
+    return one_kernel.module([(names, source)], [(names, dtype) for dtype in targets], body), targets
+
+
+@pytest.mark.parametrize("dtype", CAST_TYPES)
+def test_casts(dtype: str) -> None:
+    array = random_array((one_kernel.M, one_kernel.N), dtype)
+    if not dtype.startswith("i"):  # what an integer makes of inf and NaN, and i8 of 100, is not defined
+        array = np.where(np.isfinite(array.astype(np.float64)), array.astype(np.float64), 3.0).astype(array.dtype)
+    check(cast_module(dtype)[0], [array], precision="declared")
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "i32", "i64"])
+def test_reductions(dtype: str) -> None:
+    names = ("m", "n")
+    kinds = ["sum", "max", "min", "prod"]
+    outputs = []
+    body = ""
+    for kind in kinds:
+        for over, kept in ((["n"], ("m",)), (["m"], ("n",)), (["m", "n"], ())):
+            attrs = f'kind = "{kind}", over = {over}'.replace("'", '"')
+            body += one_kernel.op(f"o{len(outputs)}", "reduce", [("t0", names, dtype)], kept, dtype, attrs)
+            outputs.append((kept, dtype))
+    array = random_array((one_kernel.M, one_kernel.N), dtype)
+    if not dtype.startswith("i"):
+        array = (np.random.default_rng(0).random((one_kernel.M, one_kernel.N)) + 0.5).astype(NUMPY[dtype])
+    check(
+        one_kernel.module([(names, dtype)], outputs, body),
+        [array],
+        precision="declared",
+        rtol=4 * SINGLE.get(dtype, 0.0),
+    )
+
+
+# --- contractions -----------------------------------------------------------------------------------------------------
+
+SIZES = {"p": 50, "q": 27, "k": 31, "l": 2, "g": 4, "b": 2, "m": 3, "s": 15}
+# operand dims, operand dtypes, over, result dims, result dtype, whether it becomes a tt.dot
+CONTRACTIONS = {
+    "plain": ("pk", "kq", "f16", "f16", "k", "pq", "f32", True),
+    "transposed operands": ("kp", "qk", "f16", "f16", "k", "pq", "f16", True),
+    "transposed result": ("pk", "kq", "bf16", "bf16", "k", "qp", "f32", True),
+    "bf16": ("pk", "kq", "bf16", "bf16", "k", "pq", "bf16", True),
+    "f32": ("pk", "kq", "f32", "f32", "k", "pq", "f32", True),
+    "f64": ("pk", "kq", "f64", "f64", "k", "pq", "f64", True),
+    "mixed": ("pk", "kq", "f16", "bf16", "k", "pq", "f32", True),
+    "widened": ("pk", "kq", "f16", "f32", "k", "pq", "f32", True),
+    "fp8": ("pk", "kq", "f8E4M3FN", "f8E5M2", "k", "pq", "f32", True),
+    "fp8 with f16": ("pk", "kq", "f8E4M3FN", "f16", "k", "pq", "f32", True),
+    "packed rows": ("gsk", "kq", "f16", "f16", "k", "gsq", "f32", True),
+    "packed rows, mixed order": ("gsk", "kq", "f16", "f16", "k", "gqs", "f32", True),
+    "two dims summed": ("plk", "kql", "f16", "f16", "kl", "pq", "f32", True),
+    "few rows": ("mk", "kq", "f16", "f16", "k", "mq", "f32", True),  # 8 rows: as columns of the transposed product
+    "too few rows": ("gk", "kq", "f16", "f16", "k", "gq", "f32", False),
+    "a vector": ("pk", "k", "f16", "f16", "k", "p", "f16", False),
+    "vectors": ("k", "k", "f16", "f16", "k", "", "f32", False),
+    "batch": ("bsk", "bkq", "f16", "f16", "k", "bsq", "f32", False),
+    "elementwise": ("pq", "pq", "f16", "f16", "q", "p", "f32", False),
+    "summed in one only": ("pk", "q", "f16", "f16", "k", "pq", "f32", False),
+    "integers": ("sk", "kq", "i8", "i8", "k", "sq", "i32", False),
+    "wide integers": ("sk", "kq", "i32", "i32", "k", "sq", "i32", False),
+}
+
+
+def contraction_module(case: str) -> str:
+    a, b, left, right, over, result, dtype, _ = CONTRACTIONS[case]
+    attrs = "over = [" + ", ".join(f'"{name}"' for name in over) + "]"
+    body = one_kernel.op("o0", "contract", [("z0", a, left), ("z1", b, right)], result, dtype, attrs)
+    text = one_kernel.module([(a, left), (b, right)], [(result, dtype)], body)
+    # A product over padding must not see the fill value.
+    return text.replace("%t0 =", "%z0 =").replace("%t1 =", "%z1 =").replace("fill = 1", "fill = 0")
+
+
+@pytest.mark.parametrize("case", CONTRACTIONS)
+def test_contractions(case: str) -> None:
+    a, b, left, right, over, result, dtype, dot = CONTRACTIONS[case]
+    text = contraction_module(case)
+    inputs = [
+        random_array(tuple(SIZES[n] for n in dims), kind, i) for i, (dims, kind) in enumerate(((a, left), (b, right)))
+    ]
+    for array in inputs:
+        if array.dtype.kind != "i":
+            array[~np.isfinite(array.astype(np.float64))] = 1
+            array[np.abs(array.astype(np.float64)) > 50] = 2
+    module = lower(text)
+    with module.context:
+        assert ('"tt.dot"' in str(module)) == dot
+    (actual,) = run_lowered(module, "f", inputs, SIZES)
+    exact = [array.astype(np.int64 if dtype.startswith("i") else np.float64) for array in inputs]
+    expected = np.einsum(f"{a},{b}->{result}", *exact)
+    tolerance = {"f16": 1e-3, "bf16": 8e-3, "f32": 2e-6, "f64": 1e-14}.get(dtype, 0)
+    np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def test_tf32_operands_are_rounded_to_nearest() -> None:
+    body = "".join(
+        one_kernel.op(f"w{i}", "cast", [(f"t{i}", dims, "f32")], dims, "tf32") for i, dims in enumerate(("pk", "kq"))
+    )
+    body += one_kernel.op("o0", "contract", [("w0", "pk", "tf32"), ("w1", "kq", "tf32")], "pq", "f32", 'over = ["k"]')
+    text = one_kernel.module([("pk", "f32"), ("kq", "f32")], [("pq", "f32")], body).replace("fill = 1.0", "fill = 0.0")
+    rng = np.random.default_rng(0)
+    a, b = rng.random((50, 31)).astype(np.float32), rng.random((31, 27)).astype(np.float32)
+    (actual,) = run_lowered(lower(text), "f", [a, b], SIZES)
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        fraction, exponent = np.frexp(x.astype(np.float64))
+        return np.ldexp(np.rint(fraction * 2**11) / 2**11, exponent)
+
+    np.testing.assert_allclose(actual, rounded(a) @ rounded(b), rtol=2e-6)
