@@ -236,7 +236,7 @@ def _from_float(x: ir.Value, source: str, element: str) -> ir.Value:
 
 
 def _to_fp8(x: ir.Value, element: str) -> ir.Value:
-    """From f32. The hardware saturates; what rounds beyond the largest number becomes NaN in f8E4M3FN, ±inf in f8E5M2."""
+    """From f32. The hardware saturates; beyond the largest number come NaN in f8E4M3FN, ±inf in f8E5M2."""
     size = same("math.absf", x)
     if element == "f8E4M3FN":
         x = select(compare("gt", size, constant_like(x, 464.0)), constant_like(x, float("nan")), x)

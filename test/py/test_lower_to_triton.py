@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+from typing import Literal
+
 import graphs
 import numpy as np
 import one_kernel
@@ -9,7 +13,11 @@ import pytest
 from lowered import NUMPY, lower, run_lowered
 
 from cleave.bindings import context, ir
+from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.scalars import LARGEST_EXTENT
 from cleave.passes.graph_io import from_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.reference import run
@@ -47,7 +55,7 @@ def assert_same(graph: Graph, sizes: dict[str, int], schedule_sizes: dict[str, i
     plain, tiled = texts(graph, schedule_sizes or sizes)
     inputs = inputs_for(graph, sizes)
     expected = expected_results(plain, graph.name, inputs, sizes)
-    actual = run_lowered(lower(tiled), graph.name, inputs)
+    actual = run_lowered(lower(tiled), graph.name, inputs, sizes)
     for one, other, value in zip(expected, actual, graph.outputs, strict=True):
         scale = np.nanmax(np.abs(one), initial=1e-30)
         np.testing.assert_allclose(other.astype(np.float64), one, rtol=0, atol=TOLERANCE[value.dtype] * scale)
@@ -90,7 +98,14 @@ def random_array(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarra
     return array.astype(NUMPY[dtype])
 
 
-def check(text: str, inputs: list[np.ndarray], *, precision: str = "f64", rtol: float = 0.0, sizes=None) -> None:  # noqa: ANN001
+def check(
+    text: str,
+    inputs: list[np.ndarray],
+    *,
+    precision: Literal["f64", "declared"] = "f64",
+    rtol: float = 0.0,
+    sizes: dict[str, int] | None = None,
+) -> None:
     sizes = sizes or {"m": one_kernel.M, "n": one_kernel.N}
     with context(), np.errstate(all="ignore"):
         expected = run(ir.Module.parse(text), "f", inputs, precision=precision, sizes=sizes)
@@ -237,7 +252,7 @@ def contraction_module(case: str) -> str:
 
 @pytest.mark.parametrize("case", CONTRACTIONS)
 def test_contractions(case: str) -> None:
-    a, b, left, right, over, result, dtype, dot = CONTRACTIONS[case]
+    a, b, left, right, _, result, dtype, dot = CONTRACTIONS[case]
     text = contraction_module(case)
     inputs = [
         random_array(tuple(SIZES[n] for n in dims), kind, i) for i, (dims, kind) in enumerate(((a, left), (b, right)))
@@ -271,3 +286,180 @@ def test_tf32_operands_are_rounded_to_nearest() -> None:
         return np.ldexp(np.rint(fraction * 2**11) / 2**11, exponent)
 
     np.testing.assert_allclose(actual, rounded(a) @ rounded(b), rtol=2e-6)
+
+
+# --- around the kernel ------------------------------------------------------------------------------------------------
+
+
+def test_a_load_that_feeds_a_dot_and_a_reduction_is_loaded_twice() -> None:
+    graph = graphs.matmul_and_rowsum()
+    sizes = {"m": 70, "k": 90, "n": 80}
+    assert_same(graph, sizes)
+    module = lower(texts(graph, {"m": 512, "k": 512, "n": 512})[1])
+    with module.context:
+        loads = [line for line in str(module).splitlines() if '"tt.load"' in line]
+    assert len(loads) == 3
+    assert sum("cache = 2 : i32" in line for line in loads) == 1
+
+
+def test_other_graphs() -> None:
+    assert_same(graphs.attention(mask=True, lse=True, division_last=True), SMALL)
+    assert_same(graphs.split_attention(), {**SMALL, "s": 3})
+    assert_same(graphs.split_matmul(), {**SMALL, "s": 4})
+    assert_same(graphs.rmsnorm_matmul(scale_last=True), SMALL)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(seed: int) -> None:
+    graph = graphs.random_graph(seed)
+    names = {symbol for value in graph.inputs for dim in value.dims for symbol in dim.size.symbols}
+    assert_same(graph, {name: 3 + (7 * i + seed) % 20 for i, name in enumerate(sorted(names))})
+
+
+@pytest.mark.parametrize("empty", [{"m": 0}, {"n": 0}, {"k": 0}])
+def test_empty_dims(empty: dict[str, int]) -> None:
+    assert_same(graphs.matmul(), {**SMALL, **empty}, {"m": 64, "n": 64, "k": 64})
+
+
+def test_strides_known_at_run_time_only() -> None:
+    text = one_kernel.module(
+        [(("m", "n"), "f32")],
+        [(("n", "m"), "f32")],
+        one_kernel.op("o0", "neg", [("t0", ("m", "n"), "f32")], ("n", "m"), "f32"),
+    )
+    text = text.replace(
+        'private @k(%a0: tensor<?x?xf32, #cleave.dims<["m", "n"]>>',
+        'private @k(%a0: tensor<?x?xf32, #cleave.dims<["m", "n"]>> {cleave.strides = "dynamic"}',
+    )
+    module = lower(text)
+    (kernel,) = kernels_of(module)
+    assert kernel.arguments == ("in:0", "in:1", "stride:0:0", "stride:0:1", "size:m", "size:n")
+    assert "arg_attrs = [{}, {tt.divisibility = 16 : i32}" in kernel.text
+    array = random_array((one_kernel.M, one_kernel.N), "f32")
+    (result,) = run_lowered(module, "f", [array], {"m": one_kernel.M, "n": one_kernel.N})
+    np.testing.assert_array_equal(result, -array.T)
+
+
+def test_facts_give_divisibility_and_bounds() -> None:
+    names = ("m", "n")
+    text = one_kernel.module(
+        [(names, "f32")], [(names, "f32")], one_kernel.op("o0", "neg", [("t0", names, "f32")], names, "f32")
+    )
+    (plain,) = kernels_of(lower(text))
+    assert "tensor<8x32xi64>" in plain.text  # rows may be 2^31 elements long
+    facts = text.replace(
+        '-> (tensor<?x?xf32, #cleave.dims<["m", "n"]>>) {',
+        '-> (tensor<?x?xf32, #cleave.dims<["m", "n"]>>) attributes {cleave.facts = ["n = 16*n1", "n <= 65536"]} {',
+    )
+    assert facts != text
+    (known,) = kernels_of(lower(facts))
+    assert known.arguments == ("in:0", "in:1", "size:n", "size:m")
+    assert (
+        "arg_attrs = [{tt.divisibility = 16 : i32}, {tt.divisibility = 16 : i32}, {tt.divisibility = 16 : i32}, {}]"
+        in known.text
+    )
+    assert "tensor<8x32xi64>" not in known.text
+
+
+def kernels_of(module: ir.Module) -> list[KernelModule]:
+    with module.context:
+        return kernel_modules(module)
+
+
+REFUSED = {
+    "48 rows": (
+        lambda text: text.replace('tensor<8x32xf32, #cleave.dims<["m=8"', 'tensor<24x32xf32, #cleave.dims<["m=24"'),
+        "dimension 'm' of a tile has extent 24; Triton's tiles are powers of two",
+    ),
+    "too large": (
+        lambda text: text.replace(
+            'tensor<8x32xf32, #cleave.dims<["m=8"', 'tensor<65536x32xf32, #cleave.dims<["m=65536"'
+        ),
+        "has 2097152 elements; Triton's tiles have at most 2\\^20",
+    ),
+    "a view": (
+        lambda text: text.replace('"cleave.neg"(%t0) {}', '"cleave.rename"(%t0) {from = "m", to = "m"}'),
+        "'cleave.rename' cannot be lowered to Triton: does not occur in kernels",
+    ),
+    "axis": (
+        lambda text: text.replace(
+            "%c0 = arith", '%p = "cleave.program_id"() {axis = 3 : i64} : () -> index\n%c0 = arith'
+        ),
+        "the grid has axes 0 to 2, not 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_lowered_says_so_at_its_place(case: str) -> None:
+    names = ("m", "n")
+    text = one_kernel.module(
+        [(names, "f32")], [(names, "f32")], one_kernel.op("o0", "neg", [("t0", names, "f32")], names, "f32")
+    )
+    change, message = REFUSED[case]
+    changed = change(text)
+    assert changed != text
+    with pytest.raises(CleaveError, match=message) as caught:
+        lower(changed)
+    assert re.fullmatch(r"-:\d+:\d+", str(caught.value.location))
+
+
+# --- widths of indices --------------------------------------------------------------------------------------------------
+
+INDEX_OPS = {
+    "addi": lambda a, b: a + b,
+    "subi": lambda a, b: a - b,
+    "muli": lambda a, b: a * b,
+    "divui": lambda a, b: a // b,
+    "remui": lambda a, b: a % b,
+    "minui": min,
+    "maxui": max,
+    "minsi": min,
+    "maxsi": max,
+}
+
+
+def index_module(lines: list[str], result: str) -> str:
+    return f"""
+func.func @f() -> tensor<1xi64, #cleave.dims<["x=1"]>> {{
+  %r = "cleave.alloc"() : () -> tensor<1xi64, #cleave.dims<["x=1"]>>
+  func.call @k(%r) {{cleave.grid = ["1"]}} : (tensor<1xi64, #cleave.dims<["x=1"]>>) -> ()
+  return %r : tensor<1xi64, #cleave.dims<["x=1"]>>
+}}
+func.func private @k(%r: tensor<1xi64, #cleave.dims<["x=1"]>> {{cleave.out}}) attributes {{cleave.kernel}} {{
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  {chr(10).join(lines)}
+  %t = "cleave.splat"({result}) : (index) -> tensor<i64, #cleave.dims<[]>>
+  "cleave.store"(%t, %r, %c0, %c1) {{operandSegmentSizes = array<i32: 1, 1, 1, 1>}}
+    : (tensor<i64, #cleave.dims<[]>>, tensor<1xi64, #cleave.dims<["x=1"]>>, index, index) -> ()
+  return
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_index_arithmetic_never_overflows(seed: int) -> None:
+    """Random index arithmetic on sizes up to the limit equals that on Python's integers."""
+    rng = random.Random(seed)
+    sizes = {name: rng.choice([1, 2, 1000, 2**20, LARGEST_EXTENT - 1, LARGEST_EXTENT]) for name in "mns"}
+    known = [
+        (f"%e{i}", text)
+        for i, text in enumerate(["m", "n", "s", "ceildiv(m, 64)", "floordiv(n, s + 1)", "m*2 + min(n, s)"])
+    ]
+    lines = [f'{name} = "cleave.extent"() {{size = "{text}"}} : () -> index' for name, text in known]
+    values = {name: parse(text).evaluate(sizes) for name, text in known}
+    for constant in (1, 64, 2**31 - 1):
+        values[f"%k{constant}"] = constant
+        lines.append(f"%k{constant} = arith.constant {constant} : index")
+    for i in range(10):
+        op, a, b = rng.choice(list(INDEX_OPS)), *rng.choices(list(values), k=2)
+        if op in ("divui", "remui") and values[b] == 0 or op == "subi" and values[a] < values[b]:
+            continue
+        value = INDEX_OPS[op](values[a], values[b])
+        if value < 2**62:
+            values[f"%v{i}"] = value
+            lines.append(f"%v{i} = arith.{op} {a}, {b} : index")
+    name = list(values)[-1]
+    (result,) = run_lowered(lower(index_module(lines, name)), "f", [], sizes)
+    assert result[0] == values[name], (lines, sizes)
