@@ -108,7 +108,7 @@ def _truncating_division(a: Array, b: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    return np.frompyfunc(math.erf, 1, 1)(x).astype(x.dtype)
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), x.dtype)
 
 
 #: Functions of arrays of the compute type.

@@ -60,7 +60,7 @@ def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target, *, fir
     shared, registers = _shared(kernel), _registers(kernel)
     resident = max(1, min(target.shared // max(shared, 1), target.registers // (registers * 32 * kernel.num_warps)))
     waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
-    # blocks that do not fill the last row of multiprocessors leave the others idle
+    # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
     scale = blocks * idle
     compulsory = sum(_bytes_of(argument, sizes) for argument in kernel.arguments)
@@ -68,11 +68,11 @@ def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target, *, fir
     misses = compulsory if compulsory <= target.l2_size else max(compulsory, 0.15 * traffic)
     return Cost(
         dram=min(misses, max(traffic, compulsory)) / target.dram_bandwidth,
-        l2=traffic / target.l2_bandwidth,
+        l2=traffic * idle / target.l2_bandwidth,
         tensor=scale * work.tensor / target.tensor_flops,
         special=scale * work.special / target.special_rate,
         alu=scale * (work.alu + work.fma) / target.fma_flops,
-        latency=waves * (target.block_latency + work.steps * target.step_latency / kernel.num_stages / resident),
+        latency=waves * (target.block_latency + work.steps * target.step_latency / kernel.num_stages),
         blocks=blocks, waves=waves, shared=shared, registers=registers,
         launch=target.launch if first else target.next_launch,
     )

@@ -19,7 +19,7 @@ from cleave.errors import CleaveError
 from cleave.schedule.index_math import Grid, grid_of
 from cleave.schedule.padding import outside
 from cleave.schedule.region import Region
-from cleave.schedule.separability import Cascade, Factors
+from cleave.schedule.separability import Cascade, Factors, unguarded
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
 
 NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
@@ -37,7 +37,6 @@ class Tiling:
     reduced: Mapping[str, int]
     resident: frozenset[str] = frozenset()
     num_warps: int = 4
-    num_stages: int = 3
 
 
 @dataclass(frozen=True)
@@ -112,6 +111,7 @@ class _Emitter:
         self.region, self.tiling, self.extents, self.fusion = region, tiling, extents, fusion
         self.sizes = {dim.name: dim.size for value in region.upstream for dim in value.dims}
         self.transparent = transparent(region.values, region.results)
+        self._known_factors: dict[tuple[Value, frozenset[Value]], Factors | None] = {}
 
     # --- the kernel ---
 
@@ -126,8 +126,7 @@ class _Emitter:
             self._store(output, self.value(result, root), root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
-        return Kernel(name, arguments, written, (grid.size,), root.builder.block, self.tiling.num_warps,
-                      self.tiling.num_stages)
+        return Kernel(name, arguments, written, (grid.size,), root.builder.block, self.tiling.num_warps, num_stages=1)
 
     def _memory_order(self, value: Value) -> tuple[int, tuple[str, ...]]:
         return (list(self.region.upstream).index(value), value.names)
@@ -135,15 +134,26 @@ class _Emitter:
     def _open_grid(self, root: Scope) -> Grid:
         grid = grid_of([(name, self.sizes[name], self.tiling.grid[name]) for name in self.region.parallel])
         offsets = grid.offsets(root.builder, self.extents)
-        for name, offset in offsets.items():
+        for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
             root.spans[name] = self._span(root, name, offset, self.tiling.grid[name])
         return grid
 
     def _span(self, scope: Scope, name: str, offset: Ref, extent: int) -> Span:
-        size = self.sizes[name]
-        bound = scope.builder.extent(size, self.extents)
+        bound = scope.builder.extent(self.sizes[name], self.extents)
+        if name in self.region.parts:
+            return Span(offset, extent, self._part_bound(scope, name, bound), exact=False)
         known = scope.builder.constant_of(bound)
         return Span(offset, extent, bound, extent == 1 or (known is not None and known % extent == 0))
+
+    def _part_bound(self, scope: Scope, name: str, size: Ref) -> Ref:
+        """How much of this part exists: the last parts of a split are shorter, or empty."""
+        outer, whole_size = self.region.parts[name]
+        builder, part = scope.builder, scope.span(outer)
+        if part is None or part.extent != 1:
+            raise CleaveError(f"reducing '{outer}' before '{name}', which is inside its parts, cannot be scheduled yet")
+        whole = builder.extent(whole_size, self.extents)
+        start = builder.arith("minui", builder.arith("muli", part.offset, size), whole)
+        return builder.arith("minui", size, builder.arith("subi", whole, start))
 
     def _store(self, output: Value, tile: Ref, scope: Scope) -> None:
         destination = self.arguments[output]
@@ -318,7 +328,7 @@ class _Emitter:
             for other in self.region.reductions:
                 if other is not first and self._is_peer(other, first, scope) and self._joins(other, group, scope):
                     group.append(other)
-        return sorted(group, key=self.region.values.index)
+        return sorted(group, key=self.region.position.__getitem__)
 
     def _is_peer(self, other: Value, first: Value, scope: Scope) -> bool:
         in_scope = all(scope.span(name) for name in other.names) and self._home(other, scope) is scope
@@ -348,6 +358,12 @@ class _Emitter:
         )
 
     def _factors(self, value: Value, running: frozenset[Value]) -> Factors | None:
+        key = (value, running)
+        if key not in self._known_factors:
+            self._known_factors[key] = self._separate(value, running)
+        return self._known_factors[key]
+
+    def _separate(self, value: Value, running: frozenset[Value]) -> Factors | None:
         loops = self._looped(value)
         if len(loops) != 1 or value.attrs.get("kind", "sum") != "sum":
             return None
@@ -381,7 +397,7 @@ class _Emitter:
         builder = scope.builder
         body = Block((Ref(), *(Ref(accumulator.type) for accumulator in accumulators)))
         inner = Scope(TileBuilder(body, builder), scope, {})
-        inner.spans[name] = self._span(inner, name, body.arguments[0], tile)
+        inner.spans[name] = self._span(scope, name, body.arguments[0], tile)
         body.yields = tuple(self._nest(group, loops[1:], list(body.arguments[1:]), inner))
         results = tuple(Ref(accumulator.type) for accumulator in accumulators)
         attrs = {"dim": name, "size": self.sizes[name], "step": tile}
@@ -428,7 +444,7 @@ class _Emitter:
         if known:
             return scope.tiles[known]
         builder = scope.builder
-        before = self.value(w, old)
+        before = self.value(unguarded(w), old)
         now = self._guarded(w, scope)
         moved = builder.compute("sub", before, now)
         if kappa != 1.0:

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import REDUCTIONS
 from cleave.schedule.rename import VIEWS, is_memory_view
 
-MAX_CUTS = 6
+MAX_CANDIDATES = 6
+MAX_CHOSEN = 2
 
 
-def cuts(graph: Graph) -> Iterator[frozenset[Value]]:
-    """The sets of values to materialise beside the outputs, small sets first; the empty one is full fusion."""
-    candidates = _candidates(graph)
-    for count in range(len(candidates) + 1):
+def cuts(graph: Graph) -> list[frozenset[Value]]:
+    """The sets of values to materialise beside the outputs, small sets first; the empty one is full fusion.
+
+    A graph with splits may be cut between parts and combination; to either of the two, up to ``MAX_CHOSEN`` more values.
+    """
+    parts, candidates = _partial_results(graph), _candidates(graph)
+    found: dict[frozenset[Value], None] = {}
+    for count in range(MAX_CHOSEN + 1):
         for chosen in itertools.combinations(candidates, count):
-            yield frozenset(chosen)
+            found[frozenset(chosen)] = None
+            found[parts | frozenset(chosen)] = None
+    return list(found)
+
+
+def _partial_results(graph: Graph) -> frozenset[Value]:
+    """The results of reductions inside the parts of a split, to be combined."""
+    splits = (value.attrs["into"] for value in graph.topological() if value.op == "split")
+    inner = {Dim.parse(into[1]).name for into in splits}
+    return frozenset(value for value in graph.topological() if value.op in REDUCTIONS and inner & set(value.attrs["over"]))
 
 
 def _candidates(graph: Graph) -> list[Value]:
     """Values that depend on a reduction and are an operand of another one, or a reduction's result used elsewhere.
 
-    At most ``MAX_CUTS``: those whose recomputation would repeat the most reductions.
+    At most ``MAX_CANDIDATES``: those whose recomputation would repeat the longest chains of reductions.
     """
     depth: dict[Value, int] = {}
     for value in graph.topological():
@@ -34,26 +48,36 @@ def _candidates(graph: Graph) -> list[Value]:
             interesting = value.op in REDUCTIONS or operand.op in REDUCTIONS or value.op in VIEWS
             if depth[operand] and interesting and operand not in graph.outputs:
                 found[operand] = None
-    ranked = sorted(found, key=lambda value: -depth[value])
-    return ranked[:MAX_CUTS]
+    return sorted(found, key=lambda value: -depth[value])[:MAX_CANDIDATES]
 
 
-def kernels_of(graph: Graph, cut: frozenset[Value]) -> list[tuple[Value, ...]]:
+def kernels_of(graph: Graph, cut: frozenset[Value], *, wide: bool = False) -> list[tuple[Value, ...]]:
     """What each kernel writes, in an order in which every kernel comes after those that it reads from.
 
-    Outputs of the same dims that share something and do not need one another go into one kernel.
+    Values of the same dims that share something and do not need one another go into one kernel. ``wide``: values whose
+    dims are some of another's do too.
     """
-    stored = [value for value in graph.topological() if (value in cut or value in graph.outputs) and value.op != "input"]
-    stored = [value for value in stored if not is_memory_view(value)]
     upstream = _upstream(graph)
     groups: list[list[Value]] = []
-    for value in stored:
-        group = next((g for g in groups if _together(value, g, groups, upstream)), None)
+    for value in _stored(graph, cut):
+        group = next((g for g in groups if _together(value, g, groups, upstream, wide)), None)
         if group:
             group.append(value)
         else:
             groups.append([value])
     return [tuple(group) for group in groups]
+
+
+def one_kernel_each(graph: Graph) -> tuple[tuple[Value, ...], ...]:
+    """A kernel for each reduction and each output: no fusion of reductions."""
+    reductions = frozenset(value for value in graph.topological() if value.op in REDUCTIONS)
+    return tuple((value,) for value in _stored(graph, reductions))
+
+
+def _stored(graph: Graph, cut: frozenset[Value]) -> list[Value]:
+    """The outputs and the values of ``cut``, operands first, without what is in memory anyway."""
+    return [value for value in graph.topological()
+            if (value in cut or value in graph.outputs) and not is_memory_view(value)]
 
 
 def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:
@@ -63,18 +87,20 @@ def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:
     return found
 
 
-def _together(value: Value, group: list[Value], groups: list[list[Value]], upstream: dict[Value, frozenset[Value]]) -> bool:
-    """Whether ``value`` may join ``group``: it must not need anything stored by the group or after it.
+def _together(value: Value, group: list[Value], groups: list[list[Value]], upstream: dict[Value, frozenset[Value]],
+              wide: bool) -> bool:
+    """Whether ``value`` may join ``group``: it must not need anything stored after it, nor (if not wide) by it.
 
-    It has the group's dims, or some of them and no reductions that the group does not do anyway.
+    Nor may it gather what other thread blocks write: reduce a dim of one of the group's values.
     """
-    later = [member for g in groups[groups.index(group) :] for member in g]
-    if upstream[value] & set(later) or not any(upstream[value] & upstream[member] for member in group):
-        return False
+    later = {member for g in groups[groups.index(group) + wide :] for member in g}
+    shared = upstream[value] & frozenset[Value]().union(*(upstream[member] for member in group))
     sizes = {dim.name: dim.size for member in group for dim in member.dims}
-    if any(sizes.get(dim.name) is not dim.size for dim in value.dims):
+    agree = all(sizes.get(dim.name, dim.size) is dim.size for dim in value.dims)
+    gathers = any(member in upstream[value] and not set(member.names) <= set(value.names) for member in group)
+    if upstream[value] & later or gathers or not shared or not agree:
         return False
-    done = frozenset(group).union(*(upstream[member] for member in group))
-    return set(value.names) == set(group[0].names) or all(
-        other in done for other in (value, *upstream[value]) if other.op in REDUCTIONS
-    )
+    if set(value.names) == set(sizes):
+        return True
+    nested = set(value.names) <= set(sizes) or set(sizes) <= set(value.names)
+    return wide and nested

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import OPS, REDUCTIONS
 from cleave.errors import CleaveError
@@ -27,9 +28,24 @@ class Region:
         return frozenset(dim.name for value in self.upstream for dim in value.dims if dim.size.symbols <= self.extents.keys())
 
     @cached_property
+    def parts(self) -> dict[str, tuple[str, Size]]:
+        """For the inner dim of each split tensor in memory: the outer dim, and the size of the whole.
+
+        Element (i, j) is i·size(inner) + j of the whole; where that is past the end, it does not exist.
+        """
+        found: dict[str, tuple[str, Size]] = {}
+        for value in self.memory:
+            found |= _parts(value)
+        return found
+
+    @cached_property
     def values(self) -> tuple[Value, ...]:
         """The values computed, operands first."""
         return tuple(topological(self.results, self.memory))
+
+    @cached_property
+    def position(self) -> dict[Value, int]:
+        return {value: index for index, value in enumerate(self.values)}
 
     @cached_property
     def reductions(self) -> tuple[Value, ...]:
@@ -60,7 +76,7 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
     """
     stop = boundary - frozenset(outputs)
     taken = {name for value in _reachable(outputs, stop) for name in (*value.names, *value.attrs.get("over", ()))}
-    renamer = Renamer(stop, taken)
+    renamer = Renamer(stop, taken, _split_dims(outputs))
     parallel = frozenset(name for value in outputs for name in value.names)
     results = tuple(renamer.rename_apart(value, parallel) for value in outputs)
     memory: set[Value] = set()
@@ -70,6 +86,25 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
         elif OPS[value.op].stage == "graph":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
     return Region(outputs, results, frozenset(memory), extents)
+
+
+def _split_dims(outputs: tuple[Value, ...]) -> dict[str, str]:
+    splits = (value for value in topological(outputs, frozenset()) if value.op == "split")
+    pairs = ([Dim.parse(text).name for text in value.attrs["into"]] for value in splits)
+    return {inner: outer for outer, inner in pairs}
+
+
+def _parts(view: Value) -> dict[str, tuple[str, Size]]:
+    if view.op not in VIEWS:
+        return {}
+    found = _parts(view.operands[0])
+    if view.op == "split":
+        outer, inner = (Dim.parse(text).name for text in view.attrs["into"])
+        return {**found, inner: (outer, view.operands[0].size(view.attrs["dim"]))}
+    if view.op == "rename":
+        old, new = view.attrs["from"], Dim.parse(view.attrs["to"]).name
+        return {new if i == old else i: (new if o == old else o, whole) for i, (o, whole) in found.items()}
+    return found
 
 
 def _in_memory(value: Value, stop: frozenset[Value]) -> bool:

@@ -19,13 +19,17 @@ def is_memory_view(value: Value) -> bool:
 
 
 class Renamer:
-    """Rebuilds values with other dim names; ``memory`` values are viewed through ``rename`` and not rebuilt."""
+    """Rebuilds values with other dim names; ``memory`` values are viewed through ``rename`` and not rebuilt.
 
-    def __init__(self, memory: Iterable[Value], taken: Iterable[str]) -> None:
+    ``taken``: the names in use; ``parts``: for the inner dim of each split, the outer one.
+    """
+
+    def __init__(self, memory: Iterable[Value], taken: Iterable[str], parts: Mapping[str, str]) -> None:
         self.memory = frozenset(memory)
         self.taken = set(taken)
+        self.parts = parts
         self._memo: dict[tuple[Value, tuple[tuple[str, str], ...]], Value] = {}
-        self._bound: dict[str, str] = {}
+        self._bound: dict[tuple[str, str], str] = {}
 
     def fresh(self, name: str) -> str:
         """A dim name not in use yet."""
@@ -53,6 +57,9 @@ class Renamer:
             return Value("index", (), type_, {"dim": str(type_.dims[0])}, value.location)
         operands, attrs = value.operands, value.attrs
         captured = {name: self.fresh(name) for name in attrs.get("over", ()) if name in names.values()}
+        # the inner dim of a split goes with its outer dim: another part, another range
+        captured |= {name: self._bound_name(name, names[self.parts[name]]) for name in attrs.get("over", ())
+                     if self.parts.get(name) in names}
         if captured:
             operands = tuple(self.substitute(operand, captured) for operand in operands)
             attrs = {**attrs, "over": tuple(captured.get(name, name) for name in attrs["over"])}
@@ -84,11 +91,11 @@ class Renamer:
             return value
         return Value(value.op, operands, value.type, attrs, value.location)
 
-    def _bound_name(self, name: str) -> str:
-        """One new name for all reductions over ``name``, so that they can still share a loop."""
-        if name not in self._bound:
-            self._bound[name] = self.fresh(name)
-        return self._bound[name]
+    def _bound_name(self, name: str, outer: str = "") -> str:
+        """One new name for all reductions over ``name`` (in the parts ``outer``), so that they can still share a loop."""
+        if (name, outer) not in self._bound:
+            self._bound[name, outer] = self.fresh(name)
+        return self._bound[name, outer]
 
 
 def renamed_view(value: Value, names: Mapping[str, str]) -> Value:

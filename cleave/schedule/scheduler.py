@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, kernel_cost
 from cleave.schedule.emit import Fusion, Tiling, emit_kernel
-from cleave.schedule.partition import cuts, kernels_of
+from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import VIEWS
 from cleave.schedule.target import Target, target_named
-from cleave.schedule.tile_program import Kernel, Launch, TileProgram
+from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tilings import tilings
 
+STAGES = (2, 3, 4)
+COARSE = 12
+"""Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
+FINALISTS = 2
 DEFAULT_SIZE = 1024
 """What the cost model takes a dynamic size for when nobody says."""
 
@@ -59,6 +63,10 @@ class Scheduled:
         return sum(ranked[0].cost.total for ranked in self.candidates)
 
 
+Kernels = tuple[tuple[Value, ...], ...]
+"""What each kernel of a program writes."""
+
+
 def schedule(graph: Graph, options: ScheduleOptions) -> Scheduled:
     """The program of least predicted time. CleaveError, located, where an op cannot be scheduled."""
     return _Scheduler(graph, options).run()
@@ -70,44 +78,49 @@ class _Scheduler:
         symbols = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
         known = {symbol: options.sizes.get(symbol, graph.extents.get(symbol, DEFAULT_SIZE)) for symbol in symbols}
         self.sizes = {**known, **graph.extents}
-        self._ranked: dict[tuple[frozenset[Value], frozenset[Value]], tuple[Candidate, ...]] = {}
+        self._ranked: dict[tuple[frozenset[Value], frozenset[Value], int], tuple[Candidate, ...]] = {}
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
 
     def run(self) -> Scheduled:
-        best: tuple[tuple[Candidate, ...], ...] | None = None
-        best_cut: frozenset[Value] = frozenset()
+        """All partitions on a few tilings each; then the best of them on all tilings."""
+        weighed: list[tuple[float, Kernels]] = []
         failure: CleaveError | None = None
-        for cut in self._cuts():
+        for kernels in self._partitions():
             try:
-                if best is not None and self._at_least(cut) >= _seconds(best):
-                    continue
-                found = self._candidates(cut)
+                best = min((seconds for seconds, _ in weighed), default=math.inf)
+                if self._at_least(kernels) < best:
+                    weighed.append((_seconds(self._ranked_kernels(kernels, COARSE)), kernels))
             except CleaveError as error:
                 failure = failure or error
-                continue
-            if best is None or _seconds(found) < _seconds(best):
-                best, best_cut = found, cut
-        if best is None:
+        if not weighed:
             raise failure or CleaveError("nothing to schedule")
-        return self._program(best, best_cut)
+        finalists = [kernels for _, kernels in sorted(weighed, key=lambda pair: pair[0])[:FINALISTS]]
+        ranked = [(self._ranked_kernels(kernels, self.options.max_tilings), kernels) for kernels in finalists]
+        return self._program(*min(ranked, key=lambda pair: _seconds(pair[0])))
 
-    def _cuts(self) -> list[frozenset[Value]]:
-        found = list(cuts(self.graph))
-        return found if self.options.iterative_tiling else found[-1:]
+    def _ranked_kernels(self, kernels: Kernels, tilings: int) -> tuple[tuple[Candidate, ...], ...]:
+        return tuple(self._rank(region, tilings) for region in self._regions_of(kernels))
 
-    def _regions_of(self, cut: frozenset[Value]) -> list[Region]:
-        boundary = cut | frozenset(self.graph.outputs)
+    def _partitions(self) -> list[Kernels]:
+        """What the kernels write, each way once, in the order of ``cuts``."""
+        if not self.options.iterative_tiling:
+            return [one_kernel_each(self.graph)]
+        both = (tuple(kernels_of(self.graph, cut, wide=wide)) for cut in cuts(self.graph) for wide in (True, False))
+        return list(dict.fromkeys(both))
+
+    def _regions_of(self, kernels: Kernels) -> list[Region]:
+        boundary = frozenset(value for outputs in kernels for value in outputs)
         found: list[Region] = []
-        for outputs in kernels_of(self.graph, cut):
+        for outputs in kernels:
             if (outputs, boundary) not in self._regions:
                 self._regions[outputs, boundary] = region_of(outputs, boundary, self.graph.extents)
             found.append(self._regions[outputs, boundary])
         return found
 
-    def _at_least(self, cut: frozenset[Value]) -> float:
-        """Seconds that no schedule of this cut goes below: each kernel reads and writes its tensors once."""
+    def _at_least(self, kernels: Kernels) -> float:
+        """Seconds that no schedule of these kernels goes below: each reads and writes its tensors once."""
         target, seconds = self.options.target, 0.0
-        for index, region in enumerate(self._regions_of(cut)):
+        for index, region in enumerate(self._regions_of(kernels)):
             moved = sum(self._bytes(value) for value in (*region.memory, *region.outputs))
             seconds += moved / target.dram_bandwidth + (target.next_launch if index else target.launch)
         return seconds
@@ -115,24 +128,22 @@ class _Scheduler:
     def _bytes(self, value: Value) -> int:
         return math.prod(self._evaluate(dim.size) for dim in value.dims) * BYTES.get(value.dtype, 1)
 
-    def _candidates(self, cut: frozenset[Value]) -> tuple[tuple[Candidate, ...], ...]:
-        return tuple(self._rank(region) for region in self._regions_of(cut))
-
-    def _rank(self, region: Region) -> tuple[Candidate, ...]:
-        key = (frozenset(region.outputs), frozenset(_root(value) for value in region.memory))
+    def _rank(self, region: Region, count: int) -> tuple[Candidate, ...]:
+        """The candidates for a region, best first, from ``count`` of its tilings."""
+        key = (frozenset(region.outputs), frozenset(_root(value) for value in region.memory), count)
         if key not in self._ranked:
-            self._ranked[key] = self._weigh(region)
+            self._ranked[key] = self._weigh(region, count)
         return self._ranked[key]
 
-    def _weigh(self, region: Region) -> tuple[Candidate, ...]:
+    def _weigh(self, region: Region, count: int) -> tuple[Candidate, ...]:
         sizes = {dim.name: self._evaluate(dim.size) for value in region.upstream for dim in value.dims}
         found: list[Candidate] = []
-        for count, tiling in enumerate(tilings(region, sizes)):
-            if count == self.options.max_tilings:
-                break
+        for tiling in _spread(list(tilings(region, sizes)), count):
             kernel = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
-            cost = kernel_cost(kernel.kernel, self.sizes, self.options.target)
-            found.append(Candidate(kernel.kernel, kernel.operands, tiling, cost))
+            for stages in STAGES if has_loops(kernel.kernel) else (1,):
+                staged = replace(kernel.kernel, num_stages=stages)
+                cost = kernel_cost(staged, self.sizes, self.options.target)
+                found.append(Candidate(staged, kernel.operands, tiling, cost))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
         target = self.options.target
@@ -141,13 +152,20 @@ class _Scheduler:
     def _evaluate(self, size: Size) -> int:
         return size.evaluate(self.sizes)
 
-    def _program(self, ranked: tuple[tuple[Candidate, ...], ...], cut: frozenset[Value]) -> Scheduled:
-        written = [value for outputs in kernels_of(self.graph, cut) for value in outputs]
+    def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> Scheduled:
+        written = [value for outputs in kernels for value in outputs]
         launches: list[Launch] = []
         for index, candidates in enumerate(ranked):
             chosen = candidates[0]
-            launches.append(Launch(renamed(chosen.kernel, f"{self.graph.name}__k{index}"), chosen.operands))
+            launches.append(Launch(replace(chosen.kernel, name=f"{self.graph.name}__k{index}"), chosen.operands))
         return Scheduled(TileProgram(self.graph, tuple(written), tuple(launches)), ranked)
+
+
+def _spread(items: list[Tiling], count: int) -> list[Tiling]:
+    """At most ``count`` of ``items``, evenly taken from first to last."""
+    if len(items) <= count:
+        return items
+    return [items[index * len(items) // count] for index in range(count)]
 
 
 def _root(value: Value) -> Value:
@@ -155,10 +173,6 @@ def _root(value: Value) -> Value:
     while value.op in VIEWS:
         value = value.operands[0]
     return value
-
-
-def renamed(kernel: Kernel, name: str) -> Kernel:
-    return Kernel(name, kernel.arguments, kernel.outputs, kernel.grid, kernel.body, kernel.num_warps, kernel.num_stages)
 
 
 def _seconds(ranked: tuple[tuple[Candidate, ...], ...]) -> float:

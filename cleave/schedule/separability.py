@@ -8,6 +8,7 @@ recurrence and everything like it. Larger ranks (variance, LayerNorm) need state
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -82,11 +83,21 @@ class _Separation:
 
 def bounds(w: Value, z: Value, running: frozenset[Value]) -> bool:
     """Whether w ≥ z everywhere: w is the running maximum of z, or the larger of that and something else."""
-    if w.op == "cast":
-        return bounds(w.operands[0], z, running)
+    if w.op == "cast" or unguarded(w) is not w:
+        return bounds(w.operands[0] if w.op == "cast" else unguarded(w), z, running)
     if w in running:
         return w.op == "reduce" and w.attrs["kind"] == "max" and _stripped(w.operands[0]) is _stripped(z)
     return w.op == "max" and any(bounds(operand, z, running) for operand in w.operands)
+
+
+def unguarded(w: Value) -> Value:
+    """m, where w is m with another value in place of −inf; otherwise w itself."""
+    if w.op == "select" and w.operands[0].op == "cmp" and w.operands[0].attrs["predicate"] == "eq":
+        a, b = w.operands[0].operands
+        for m, limit in ((a, b), (b, a)):
+            if limit.op == "constant" and limit.attrs["value"] == -math.inf and w.operands[2] is m:
+                return m
+    return w
 
 
 def _stripped(value: Value) -> Value:

@@ -98,6 +98,10 @@ class TileProgram:
         return tuple(dict.fromkeys(launch.kernel for launch in self.launches))
 
 
+def has_loops(kernel: Kernel) -> bool:
+    return any(instruction.body for instruction in kernel.body.walk())
+
+
 def tile_type(dims: Sequence[tuple[str, int]], dtype: str) -> TensorType:
     """The type of a tile with these static extents."""
     return TensorType(tuple(Dim(name, const(extent)) for name, extent in dims), dtype)

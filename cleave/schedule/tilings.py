@@ -33,8 +33,7 @@ def tilings(region: Region, sizes: Mapping[str, int]) -> Iterator[Tiling]:
             resident = frozenset(name for name, (_, whole) in zip(reduced, chunks, strict=True) if whole)
             if not _small_enough(region, {**grid, **extents}):
                 continue
-            for stages in (2, 3, 4) if len(resident) < len(reduced) else (1,):
-                yield Tiling(grid, extents, resident, _warps(region, grid), stages)
+            yield Tiling(grid, extents, resident, _warps(region, grid))
 
 
 def _grid_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
@@ -58,15 +57,21 @@ def _contracted_dims(region: Region, sizes: Mapping[str, int]) -> set[str]:
         if value.op == "contract":
             left, right = (set(operand.names) for operand in value.operands)
             for side in (left - right, right - left):
-                candidates = [name for name in region.parallel if name in side]
+                candidates = [name for name in region.parallel if name in side - _outer_parts(region)]
                 found |= {max(candidates, key=lambda name: sizes[name])} if candidates else set()
     return found
+
+
+def _outer_parts(region: Region) -> set[str]:
+    """The outer dims of splits: a block or an iteration takes one part."""
+    return {outer for outer, _ in region.parts.values()}
 
 
 def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
     """Without contractions: tile the dim that varies fastest in memory, or rows where that one is reduced."""
     fastest = {value.names[-1] for value in (*region.memory, *region.outputs) if value.names}
-    tiled = [name for name in region.parallel if name in fastest] or list(region.parallel[-1:])
+    inner = [name for name in region.parallel if name not in _outer_parts(region)]
+    tiled = [name for name in inner if name in fastest] or inner[-1:]
     choices: dict[str, Sequence[int]] = {name: (1,) for name in region.parallel}
     for name in tiled[:2]:
         limits = ROW_TILES if len(tiled) == 1 and not region.reductions else (64, 16)
@@ -76,9 +81,11 @@ def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence
 
 def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> list[tuple[int, bool]]:
     """(tile extent, resident) for a reduced dim."""
+    if name in _outer_parts(region):
+        return [(1, False)]
     whole = max(MINIMUM, next_power(sizes[name]))
     inside = any(name in value.attrs["over"] and _is_nested(value, region) for value in region.reductions)
-    static = name in region.static_dims
+    static = name in region.static_dims and name not in region.parts
     if static and whole <= (MAX_RESIDENT if inside else 2 * MINIMUM):
         return [(whole, True)]
     together = any(name in value.attrs["over"] and len(value.attrs["over"]) > 1 for value in region.reductions)

@@ -45,6 +45,31 @@ def attention(*, mask: bool = False, lse: bool = False, division_last: bool = Fa
     return b.build(b.cast(out, dtype="f16"), *([b.add(top, b.log(total))] if lse else []))
 
 
+def split_attention(*, head: int = 64) -> Graph:
+    """FlashDecoding: the keys in s parts, each with its own maximum, combined after."""
+    b = GraphBuilder("split_attention", facts=["1 <= s"])
+    q, k, v = b.input(f"h m d={head}", "f16"), b.input("h n d", "f16"), b.input("h n d", "f16")
+    into = ("s", "t=ceildiv(n, s)")
+    k, v = (b.split(x, dim="n", into=into) for x in (k, v))
+    z = b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32"))
+    top = b.reduce(z, kind="max", over=["t"])
+    empty = b.cmp(top, b.constant(float("-inf"), "f32"), predicate="eq")
+    guarded = b.select(empty, b.constant(0.0, "f32"), top)
+    e = b.exp(b.sub(z, guarded))
+    total, product = b.reduce(e, kind="sum", over=["t"]), b.contract(b.cast(e, dtype="f16"), v, over=["t"])
+    factor = b.exp(b.sub(top, b.reduce(top, kind="max", over=["s"])))
+    out = b.div(b.contract(factor, product, over=["s"]), b.contract(factor, total, over=["s"]))
+    return b.build(b.cast(out, dtype="f16"))
+
+
+def split_matmul() -> Graph:
+    """Split-K."""
+    b = GraphBuilder("split_matmul", facts=["1 <= s"])
+    x, w = b.input("m k", "f16"), b.input("k n", "f16")
+    x, w = (b.split(value, dim="k", into=("s", "t=ceildiv(k, s)")) for value in (x, w))
+    return b.build(b.cast(b.reduce(b.contract(x, w, over=["t"]), kind="sum", over=["s"]), dtype="f16"))
+
+
 def rmsnorm_matmul(*, scale_last: bool = False, size: int = 200) -> Graph:
     b = GraphBuilder("rmsnorm_matmul")
     x, w = b.input(f"m k={size}", "f16"), b.input("k n", "f16")

@@ -30,7 +30,8 @@ def inputs_for(graph: Graph, sizes: dict[str, int], seed: int = 0) -> list[np.nd
     return [rng.standard_normal([d.size.evaluate(sizes) for d in v.dims]).astype(NUMPY[v.dtype]) for v in graph.inputs]
 
 
-def run_both(graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+def run_both(graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray],
+             symbols: dict[str, int] | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """(graph's, scheduled program's) outputs, both in f64: what differs is the program, not its rounding."""
     with CTX, ir.Location.unknown():
         plain, tiled = ir.Module.create(), ir.Module.create()
@@ -40,16 +41,16 @@ def run_both(graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray]) -
         assert tiled.operation.verify()
         assert not verify(tiled)
         return list(zip(
-            run(plain, graph.name, list(inputs), precision="f64"),
-            run(tiled, graph.name, list(inputs), precision="f64"),
+            run(plain, graph.name, list(inputs), precision="f64", sizes=symbols),
+            run(tiled, graph.name, list(inputs), precision="f64", sizes=symbols),
             strict=True,
         ))
 
 
 def assert_same(graph: Graph, sizes: dict[str, int], *, inputs: list[np.ndarray] | None = None,
-                options: ScheduleOptions | None = None) -> Scheduled:
-    scheduled = schedule(graph.deduplicated(), options or ScheduleOptions())
-    for expected, actual in run_both(graph, scheduled, inputs or inputs_for(graph, sizes)):
+                options: ScheduleOptions | None = None, symbols: dict[str, int] | None = None) -> Scheduled:
+    scheduled = schedule(graph.deduplicated(), options or ScheduleOptions(sizes=symbols or {}))
+    for expected, actual in run_both(graph, scheduled, inputs or inputs_for(graph, sizes), symbols):
         scale = np.nanmax(np.abs(expected), initial=1e-30)
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-11 * scale)
     return scheduled
@@ -72,16 +73,31 @@ def test_known_graphs(graph: Graph, sizes: dict[str, int]) -> None:
     assert_same(graph, {s: n for s, n in sizes.items() if s not in graph.extents})
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 200])
+def test_split_counts_that_do_not_divide(count: int) -> None:
+    assert_same(graphs.split_matmul(), {"m": 20, "n": 33, "k": 133}, symbols={"s": count})
+    assert_same(graphs.split_attention(), {"h": 2, "m": 5, "n": 133}, symbols={"s": count})
+
+
+def test_split_is_parts_then_combine() -> None:
+    options = ScheduleOptions(sizes={"h": 32, "m": 16, "n": 4096, "s": 8})
+    scheduled = schedule(graphs.split_attention(), options)
+    parts, combine = scheduled.program.kernels
+    assert [loop.attrs["dim"] for loop in loops(parts)] == ["t"]
+    assert {loop.attrs["dim"] for loop in loops(combine)} == {"s"}
+
+
 @pytest.mark.parametrize("sizes", [{"m": 5, "k": 0, "n": 6}, {"m": 0, "k": 5, "n": 6}])
 def test_empty_dims(sizes: dict[str, int]) -> None:
     assert_same(graphs.matmul(), sizes)
 
 
 @pytest.mark.parametrize(("graph", "dim", "accumulators"), [
-    (graphs.matmul(), "k", 1), (graphs.matmul_rowsum(), "n", 1), (graphs.rmsnorm_matmul(scale_last=True), "k", 2),
+    (graphs.matmul(), "k", 1), (graphs.matmul_rowsum(), "n", 1), (graphs.matmul_and_rowsum(), "k", 2),
+    (graphs.rmsnorm_matmul(scale_last=True), "k", 2),
 ], ids=lambda value: getattr(value, "name", None))
 def test_one_kernel_one_loop(graph: Graph, dim: str, accumulators: int) -> None:
-    scheduled = schedule(graph, ScheduleOptions(sizes={"m": 512, "n": 4096, "k": 4096}))
+    scheduled = schedule(graph, ScheduleOptions(sizes={"m": 4096, "n": 4096, "k": 4096}))
     (kernel,) = scheduled.program.kernels
     (loop,) = loops(kernel)
     assert (loop.attrs["dim"], len(loop.results)) == (dim, accumulators)
