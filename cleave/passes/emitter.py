@@ -41,11 +41,23 @@ class Emitter:
              **attrs: Any) -> ir.Value:  # fmt: skip
         """``cleave.<name>`` on the operands; ``dtype`` and ``order`` where the table leaves them free."""
         attrs = {key.rstrip("_"): value for key, value in attrs.items()}
+        if name == "split" and (whole := self._merged(operands[0], attrs)) is not None:
+            return whole
         inferred = ops.infer(name, [cleave.tensor_type_of(operand) for operand in operands], attrs)
         names = inferred.names
         if ops.OPS[name].free_order:
             names = tuple(self._arranged(names, operands) if order is None else order)
         return self._build(name, operands, attrs, names, dtype or inferred.dtype)
+
+    def _merged(self, value: ir.Value, split: Mapping[str, Any]) -> ir.Value | None:
+        """What a split would get back, if ``value`` was just merged from the same dims."""
+        owner = value.owner
+        if isinstance(owner, ir.Block) or owner.name != "cleave.merge":
+            return None
+        attrs = cleave.plain_attrs(owner.operation, ops.OPS["merge"])
+        names = tuple(Dim.parse(text).name for text in split["into"])
+        same = Dim.parse(attrs["into"]).name == split["dim"] and tuple(attrs["dims"]) == names
+        return owner.operands[0] if same else None
 
     def constant(self, value: float | int | bool, dtype: str, names: Sequence[str] = ()) -> ir.Value:
         return self._build("constant", (), {"value": value}, names, dtype)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cleave.bindings import ir, passmanager
 from cleave.passes.diagnostics import remark
+from cleave.passes.linalg_extracts import extracts_to_operands
 from cleave.passes.linalg_raise import Raiser
 
 #: Upstream's passes after which nearly everything is a generic with projected-permutation maps.
@@ -70,17 +71,23 @@ def _raise(func: ir.Operation, normaliser: str, keep_signature: bool) -> _Result
     """The raised form of ``func``, as a new function before it."""
     point = ir.InsertionPoint(func)
     normalised = func.clone(ip=point).operation
-    passmanager.PassManager.parse(normaliser).run(normalised)
+    manager = passmanager.PassManager.parse(normaliser)
+    manager.run(normalised)
+    before = str(normalised)
+    ties = extracts_to_operands(normalised)
+    if str(normalised) != before:
+        manager.run(normalised)
     refused: dict[int, str] = {}
     while True:
-        raiser = Raiser(normalised.clone(ip=point).operation, refused)
+        raiser = Raiser(normalised.clone(ip=point).operation, refused, ties)
         raiser.attempt()
         if raiser.refused == refused:
             break
         refused = raiser.refused
         raiser.func.erase()
     ops = [view.operation for view in normalised.regions[0].blocks[0].operations]
-    remarks = [(ops[number].location, f"'{ops[number].name}' is not raised: {reason}")
+    remarks = [(tie.location, str(tie)) for tie in ties]
+    remarks += [(ops[number].location, f"'{ops[number].name}' is not raised: {reason}")
                for number, reason in sorted(refused.items())]  # fmt: skip
     normalised.erase()
     whole, raised = raiser.replace(), raiser.has_raised()

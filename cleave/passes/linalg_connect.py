@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from math import prod
 
 from cleave.bindings import ir
 from cleave.passes import linalg_dims
@@ -40,6 +41,62 @@ def undone_collapse(op: ir.Operation) -> ir.Value | None:
     return before if same and before.type == op.results[0].type else None
 
 
+def integer_literal(value: ir.Value) -> int | None:
+    """The value of an integer ``arith.constant``."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        return None
+    attribute = owner.attributes["value"]
+    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
+
+
+def extent_of(value: ir.Value) -> tuple[ir.Value, int] | None:
+    """The tensor and axis whose extent an index or integer is."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    if owner.name == "arith.index_cast":
+        return extent_of(owner.operands[0])
+    axis = integer_literal(owner.operands[1]) if owner.name == "tensor.dim" else None
+    return None if axis is None else (owner.operands[0], axis)
+
+
+def reshape_groups(op: ir.Operation, same: Callable[[Hashable, Hashable], bool]) -> list[tuple[list[int], list[int]]]:
+    """For a ``tensor.reshape``: which axes of the source are which of the result, one of them on one side of each pair.
+
+    ``same`` says whether two axes are known to be one dim. Unraisable where the axes do not fall into such groups.
+    """
+    source, shape = op.operands
+    if isinstance(shape.owner, ir.Block) or shape.owner.name != "tensor.from_elements":
+        raise Unraisable("a shape that is computed elsewhere")
+    old, new = shape_of(source), shape_of(op.results[0])
+    wanted = [extent_of(value) for value in shape.owner.operands]
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        left, right = [i], [j]
+        if old[i] is None or new[j] is None:
+            extent = wanted[j]
+            if old[i] is not None or new[j] is not None or extent is None or not same((source, i), extent):
+                raise Unraisable("a shape whose axes cannot be told apart")
+        while _product(old, left) != _product(new, right):
+            side, extents = (left, old) if _product(old, left) < _product(new, right) else (right, new)
+            if side[-1] + 1 == len(extents) or extents[side[-1] + 1] is None:
+                raise Unraisable("a shape whose axes cannot be told apart")
+            side.append(side[-1] + 1)
+        if len(left) > 1 and len(right) > 1:
+            raise Unraisable("a shape that mixes several axes")
+        groups.append((left, right))
+        i, j = left[-1] + 1, right[-1] + 1
+    if i < len(old) or j < len(new):
+        raise Unraisable("a shape that adds or drops axes")
+    return groups
+
+
+def _product(extents: Sequence[int | None], axes: Sequence[int]) -> int:
+    return prod(extents[axis] or 1 for axis in axes)
+
+
 class Connector:
     """``connect`` each op in order, then ``name`` the classes; ``renames``: (op, operand, axis) that need one."""
 
@@ -47,6 +104,7 @@ class Connector:
         self.classes = DimClasses()
         self.renames: dict[tuple[int, int, int], Hashable] = {}
         self.generics: dict[int, Generic] = {}
+        self.reshapes: dict[int, list[tuple[list[int], list[int]]]] = {}
         self._seen: dict[ir.Value, list[Hashable]] = {}
 
     def axes(self, value: ir.Value) -> list[Hashable]:
@@ -111,6 +169,17 @@ class Connector:
                 self._unite(parts[real[0]], whole)
             else:
                 self.classes.define_product(whole, [parts[axis] for axis in real])
+
+    def connect_reshape(self, number: int, op: ir.Operation) -> None:
+        old, new = self.axes(op.operands[0]), self.axes(op.results[0])
+        self.reshapes[number] = reshape_groups(op, lambda a, b: self.classes.find(a) == self.classes.find(b))
+        for left, right in self.reshapes[number]:
+            if len(left) == len(right):
+                self._unite(old[left[0]], new[right[0]])
+            elif len(left) > 1:
+                self.classes.define_product(new[right[0]], [old[axis] for axis in left])
+            else:
+                self.classes.define_product(old[left[0]], [new[axis] for axis in right])
 
     def connect_cast(self, number: int, op: ir.Operation) -> None:
         self._connect_same(op.operands[0], op.results[0])
@@ -190,6 +259,7 @@ _RULES: dict[str, Callable[[Connector, int, ir.Operation], None]] = {
     "linalg.generic": Connector.connect_generic,
     "tensor.collapse_shape": Connector.connect_collapse,
     "tensor.expand_shape": Connector.connect_expand,
+    "tensor.reshape": Connector.connect_reshape,
     "tensor.cast": Connector.connect_cast,
     "tensor.extract_slice": Connector.connect_slice,
 }

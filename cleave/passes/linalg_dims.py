@@ -70,8 +70,12 @@ class DimClasses:
         return True
 
     def define_product(self, whole: Hashable, factors: Sequence[Hashable]) -> None:
-        """``whole`` is the merger of ``factors``; its first definition counts."""
-        self.products.setdefault(self.find(whole), tuple(factors))
+        """``whole`` is the merger of ``factors``. Factors of the same extents, in the same order, are the same dims."""
+        known = self.products.setdefault(self.find(whole), tuple(factors))
+        extents, others = [self.extent(f) for f in factors], [self.extent(f) for f in known]
+        if extents == others and None not in extents:
+            for one, other in zip(known, factors, strict=True):
+                self.unite(one, other)
 
     def unite_equal_products(self) -> None:
         """Two mergers of the same factors are one dim."""

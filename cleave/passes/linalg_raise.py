@@ -14,6 +14,7 @@ from cleave.passes.emitter import Emitter
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
 from cleave.passes.linalg_connect import Connector, groups_of, real_axes, shape_of, slice_range, undone_collapse
 from cleave.passes.linalg_dims import Names, named_dims, static_extents
+from cleave.passes.linalg_extracts import Tie, tie
 from cleave.passes.linalg_generic import Generic, Reduction
 
 BORDER = "builtin.unrealized_conversion_cast"
@@ -28,6 +29,8 @@ def tensor_args(op: ir.Operation) -> bool:
     return any(isinstance(value.type, ir.ShapedType) for value in (*op.operands, *op.results))
 
 
+#: Ops that say nothing by themselves: they go when nothing uses them.
+_NEUTRAL = ("tensor.empty", "tensor.dim", "tensor.from_elements", "func.return")
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
 
 
@@ -42,11 +45,12 @@ def is_unwritten(value: ir.Value) -> bool:
 class Raiser:
     """One attempt at a function. ``refused`` has the reasons why ops, by number, stay as they are."""
 
-    def __init__(self, func: ir.Operation, refused: Mapping[int, str]) -> None:
+    def __init__(self, func: ir.Operation, refused: Mapping[int, str], ties: Sequence[Tie] = ()) -> None:
         self.func, self.refused = func, dict(refused)
         self.block = func.regions[0].blocks[0]
         self.ops = [view.operation for view in self.block.operations]
         self.connector = Connector()
+        tie(self.connector, self.block, ties)
         self.encoded: dict[ir.Value, ir.Value] = {}  # results of raised ops
         self._entered: dict[ir.Value, ir.Value] = {}  # what comes from ops that stay, and arguments
         self.names: Names
@@ -80,7 +84,7 @@ class Raiser:
         if rule is not None:
             self.emitter.before(op)
             rule(self, number, op)
-        elif tensor_args(op) and op.name not in ("tensor.empty", "tensor.dim", "func.return"):
+        elif tensor_args(op) and op.name not in _NEUTRAL:
             raise Unraisable("no tensor op of ours says what it does")
         elif op.regions or op.name.startswith(("cf.", "func.call")):
             raise Unraisable("it is no computation on tensors")
@@ -213,6 +217,21 @@ class Raiser:
             value = self.emitter.emit("split", value, dim=whole, into=[str(dims[first]), str(dims[rest])])
             whole = rest
         return self.emitter.emit("split", value, dim=whole, into=[str(dims[part]) for part in parts])
+
+    def raise_reshape(self, number: int, op: ir.Operation) -> None:
+        value, names, results = (
+            self.tensor(op.operands[0]),
+            self.dim_names(op.operands[0]),
+            self.dim_names(op.results[0]),
+        )
+        for left, right in self.connector.reshapes[number]:
+            parts, wholes = [names[axis] for axis in left], [results[axis] for axis in right]
+            if len(parts) > 1 and any(name in self.emitter.names(value) for name in parts):
+                into = f"{wholes[0]}={self.emitter.dims[wholes[0]].size}"
+                value = self.emitter.emit("merge", self.emitter.spread(value, parts), dims=parts, into=into)
+            elif len(wholes) > 1 and parts[0] in self.emitter.names(value):
+                value = self._split(value, parts[0], wholes)
+        self.encoded[op.results[0]] = value
 
     def raise_cast(self, number: int, op: ir.Operation) -> None:
         self.encoded[op.results[0]] = self.tensor(op.operands[0])
@@ -407,6 +426,7 @@ _RULES = {
     "linalg.generic": Raiser.raise_generic,
     "tensor.collapse_shape": Raiser.raise_collapse,
     "tensor.expand_shape": Raiser.raise_expand,
+    "tensor.reshape": Raiser.raise_reshape,
     "tensor.cast": Raiser.raise_cast,
     "tensor.extract_slice": Raiser.raise_slice,
 }

@@ -233,6 +233,23 @@ def test_elements_past_the_end_of_a_split_do_not_exist(s: int) -> None:
     np.testing.assert_allclose([total, top, dot], [np.exp(x).sum(), x.max(), np.exp(x) @ y], rtol=1e-13)
 
 
+@pytest.mark.parametrize("s", [1, 2, 3, 5, 8])
+def test_scores_of_a_split_do_not_exist_past_its_end(s: int) -> None:
+    """The contraction over another dim keeps what does not exist: exp(0) of the missing keys must not be summed."""
+    q, k = tensor("d", "f64"), tensor("n d", "f64")
+    kt = 'tensor<?x?x?xf64, #cleave.dims<["s", "t=ceildiv(n,s)", "d"]>>'
+    p = 'tensor<?x?xf64, #cleave.dims<["s", "t=ceildiv(n,s)"]>>'
+    ops = f"""
+      %0 = "cleave.split"(%k) {{dim = "n", into = ["s", "t=ceildiv(n,s)"]}} : ({k}) -> {kt}
+      %1 = "cleave.contract"(%q, %0) {{over = ["d"]}} : ({q}, {kt}) -> {p}
+      %2 = "cleave.exp"(%1) : ({p}) -> {p}
+      %3 = "cleave.reduce"(%2) {{kind = "sum", over = ["t"]}} : ({p}) -> {tensor("s", "f64")}
+      %4 = "cleave.reduce"(%3) {{kind = "sum", over = ["s"]}} : ({tensor("s", "f64")}) -> {tensor("", "f64")}"""
+    x, y = RNG.standard_normal(3), RNG.standard_normal((7, 3))
+    (got,) = execute(graph(f"%q: {q}, %k: {k}", ops, "%4", tensor("", "f64")), x, y, s=s)
+    np.testing.assert_allclose(got, np.exp(y @ x).sum(), rtol=1e-13)
+
+
 def test_merge_undoes_split() -> None:
     n, parts = tensor("n"), tensor("s:3=3 t:3=3")
     ops = f'%0 = "cleave.split"(%x) {{dim = "n", into = ["s=3", "t=3"]}} : ({n}) -> {parts}\n'

@@ -476,6 +476,63 @@ func.func @scalar_argument(%x: tensor<4xf32>, %s: f32) -> tensor<4xf32> {
 
 // -----
 
+// Elements read at the loops' own indices make an operand; at an index that is computed otherwise the op stays.
+
+// CHECK-LABEL: func.func @gathered
+// CHECK: "cleave.exp"
+// CHECK: linalg.generic
+// CHECK: tensor.extract
+func.func @gathered(%x: tensor<4x6xf32>, %y: tensor<?x6xf32>) -> (tensor<6x4xf32>, tensor<4x6xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %rows = tensor.dim %y, %c0 : tensor<?x6xf32>
+  %e0 = tensor.empty() : tensor<6x4xf32>
+  %e1 = tensor.empty() : tensor<4x6xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      outs(%e0 : tensor<6x4xf32>) {
+  ^bb0(%out: f32):
+    %i = linalg.index 0 : index
+    %j = linalg.index 1 : index
+    %a = tensor.extract %x[%j, %i] : tensor<4x6xf32>
+    %b = math.exp %a : f32
+    linalg.yield %b : f32
+  } -> tensor<6x4xf32>
+  // expected-remark @+1 {{'linalg.generic' is not raised: its body has 'tensor.extract'}}
+  %1 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      outs(%e1 : tensor<4x6xf32>) {
+  ^bb0(%out: f32):
+    %i = linalg.index 0 : index
+    %j = linalg.index 1 : index
+    %other = arith.cmpi eq, %rows, %c1 : index
+    %k = arith.select %other, %c0, %i : index
+    %a = tensor.extract %x[%k, %j] : tensor<4x6xf32>
+    linalg.yield %a : f32
+  } -> tensor<4x6xf32>
+  return %0, %1 : tensor<6x4xf32>, tensor<4x6xf32>
+}
+
+// -----
+
+// A reshape whose axes fall into groups is a merge or a split; one after the other is nothing.
+
+// CHECK-LABEL: func.func @regrouped
+// CHECK-NOT: cleave.merge
+// CHECK: "cleave.exp"
+func.func @regrouped(%x: tensor<2x4x?xf32>) -> tensor<2x4x?xf32> {
+  %c2 = arith.constant 2 : index
+  %i2 = arith.constant 2 : i64
+  %i4 = arith.constant 4 : i64
+  %n = tensor.dim %x, %c2 : tensor<2x4x?xf32>
+  %n64 = arith.index_cast %n : index to i64
+  %flat = tensor.collapse_shape %x [[0, 1], [2]] : tensor<2x4x?xf32> into tensor<8x?xf32>
+  %shape = tensor.from_elements %i2, %i4, %n64 : tensor<3xi64>
+  %0 = tensor.reshape %flat(%shape) : (tensor<8x?xf32>, tensor<3xi64>) -> tensor<2x4x?xf32>
+  %1 = math.exp %0 : tensor<2x4x?xf32>
+  return %1 : tensor<2x4x?xf32>
+}
+
+// -----
+
 // Reading memory that nothing has written has no meaning.
 
 // CHECK-LABEL: func.func @unwritten
