@@ -10,6 +10,7 @@ from cleave.dialects.dims import Facts, Size, parse
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.lowering.to_triton import Surroundings, lower_kernel, number_attribute
 from cleave.lowering.verify_ttir import verify_ttir
+from cleave.lowering.views import View, view_of
 from cleave.passes.diagnostics import position_of
 
 
@@ -58,12 +59,22 @@ def _declare(func: ir.Operation) -> None:
 def _surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
     launches = _launches(func, module)
     hosts = [_enclosing_function(launch) for launch in launches]
-    texts = [text for f in (func, *hosts) for text in cleave.facts_of(f).texts]
+    facts = Facts.parse(dict.fromkeys(text for f in (func, *hosts) for text in cleave.facts_of(f).texts))
     grids = {_grid(launch) for launch in launches}
-    strided = frozenset(i for launch in launches for i, value in enumerate(launch.operands) if _is_strided(value))
     extents = {name: n for f in (func, *hosts) for name, n in _static_extents(f).items()}
-    grid = grids.pop() if len(grids) == 1 else ()
-    return Surroundings(Facts.parse(dict.fromkeys(texts)), extents, grid, strided)
+    views = _views(func, launches, facts)
+    return Surroundings(facts, extents, grids.pop() if len(grids) == 1 else (), views)
+
+
+def _views(func: ir.Operation, launches: list[ir.Operation], facts: Facts) -> tuple[View | None, ...]:
+    """How each tensor argument lies in memory; None where that is known at run time only, or launches differ."""
+    arguments = list(func.regions[0].blocks[0].arguments)
+    if not launches:
+        return tuple(view_of(argument, facts) for argument in arguments)
+    columns = zip(*([view_of(operand, facts) for operand in launch.operands] for launch in launches), strict=True)
+    own = [view_of(argument, facts) is not None for argument in arguments]
+    pairs = zip(columns, own, strict=True)
+    return tuple(column[0] if dense and all(v == column[0] for v in column) else None for column, dense in pairs)
 
 
 def _launches(func: ir.Operation, module: ir.Module) -> list[ir.Operation]:
@@ -92,14 +103,6 @@ def _grid(launch: ir.Operation) -> tuple[Size, ...]:
     if "cleave.grid" not in launch.attributes:
         raise CleaveError("a launch needs the attribute cleave.grid", position_of(launch.location))
     return tuple(parse(text) for text in cleave.plain("strings", launch.attributes["cleave.grid"]))
-
-
-def _is_strided(value: ir.Value) -> bool:
-    """Whether an operand of a launch is a view that need not be row-major: one made by a slice."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or not owner.name.startswith("cleave.") or not len(owner.operands):
-        return False
-    return owner.name == "cleave.slice" or any(_is_strided(operand) for operand in owner.operands)
 
 
 def _static_extents(func: ir.Operation) -> dict[str, int]:

@@ -15,6 +15,7 @@ from cleave.lowering.memory import Access, MemoryBuilder, MemoryRef, memory_elem
 from cleave.lowering.scalars import LARGEST_EXTENT, UNKNOWN, Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
 from cleave.lowering.ttir_race import separate_racing_loads
+from cleave.lowering.views import View
 from cleave.passes.diagnostics import position_of
 
 KERNEL_MODULE = "cleave.kernel_module"
@@ -28,8 +29,8 @@ class Surroundings:
 
     facts: Facts
     extents: Mapping[str, int]  # static sizes of symbols
-    grid: tuple[Size, ...] = ()  # of its launch; empty if not known
-    strided: frozenset[int] = frozenset()  # tensor arguments whose strides are known at run time only
+    grid: tuple[Size, ...]  # of its launch; empty if not known
+    views: tuple[View | None, ...]  # of its tensor arguments; None: strides known at run time only
 
 
 def lower_kernel(func: ir.Operation, around: Surroundings) -> ir.Operation:
@@ -120,6 +121,7 @@ class _Kernel:
 
     def _size_texts(self) -> set[str]:
         texts = {str(size) for size in self.around.grid}
+        texts |= {str(size) for view in self.around.views if view for size in (*view.strides.values(), view.offset)}
         for argument in self.source.arguments:
             texts |= {str(dim.size) for dim in cleave.tensor_type_of(argument).dims}
 
@@ -139,30 +141,31 @@ class _Kernel:
         return self.arguments.add(f"size:{symbol}", tt.scalar("i32"), divisor)
 
     def _tensor_arguments(self) -> None:
-        strided = self.around.strided | _strided_arguments(self.func)
         pointers: list[ir.Value] = []
-        for number, argument in enumerate(self.source.arguments):
+        for number, (argument, view) in enumerate(zip(self.source.arguments, self.around.views, strict=True)):
             element = memory_element(cleave.tensor_type_of(argument).dtype)
-            # A view may begin anywhere in its tensor.
-            alignment = 1 if number in strided else _POINTER_ALIGNMENT
-            pointers.append(self.arguments.add(f"in:{number}", tt.pointer(element), alignment))
+            pointers.append(self.arguments.add(f"in:{number}", tt.pointer(element), self._alignment(view, element)))
         for number, (argument, pointer) in enumerate(zip(self.source.arguments, pointers, strict=True)):
-            type_ = cleave.tensor_type_of(argument)
-            strides = self._stride_arguments(number, type_) if number in strided else self._row_major(argument)
+            type_, view = cleave.tensor_type_of(argument), self.around.views[number]
+            strides = self._stride_arguments(number, type_) if view is None else self._strides(view, type_)
             self.values[argument] = MemoryRef(pointer, type_, tuple(strides))
+
+    def _alignment(self, view: View | None, element: str) -> int:
+        """What the address of element 0 is a multiple of, in bytes, if that of the tensor it belongs to is of 16."""
+        if view is None:
+            return 1
+        offset = self.scalars.known(view.offset)
+        bits = 8 if element.startswith("f8") else int(element.lstrip("bfi"))
+        sizes = (n for n in (_POINTER_ALIGNMENT, 8, 4, 2) if n * 8 >= bits)
+        facts = self.scalars.facts
+        return next((n for n in sizes if facts.divides(const(n * 8 // bits), offset) is Answer.YES), 1)
 
     def _stride_arguments(self, number: int, type_: ops.TensorType) -> list[Scalar]:
         texts = [f"stride:{number}:{axis}" for axis in range(len(type_.dims))]
         return [Scalar(self.arguments.add(text, tt.scalar("i64")), -UNKNOWN, UNKNOWN) for text in texts]
 
-    def _row_major(self, argument: ir.Value) -> list[Scalar]:
-        type_, extents = cleave.decode(argument.type)
-        strides: list[Scalar] = []
-        stride = const(1)
-        for dim, extent in zip(reversed(type_.dims), reversed(extents), strict=True):
-            strides.append(self.scalars.of_size(stride))
-            stride = stride * self.scalars.known(dim.size if extent is None else const(extent))
-        return strides[::-1]
+    def _strides(self, view: View, type_: ops.TensorType) -> list[Scalar]:
+        return [self.scalars.of_size(view.strides[name]) for name in type_.names]
 
     # --- values ---
 
@@ -403,16 +406,6 @@ RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
 def number_attribute(op: ir.Operation, name: str) -> int | None:
     """An integer attribute's value; None if there is none."""
     return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else None
-
-
-def _argument_attributes(func: ir.Operation) -> list[ir.DictAttr]:
-    if "arg_attrs" not in func.attributes:
-        return []
-    return [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["arg_attrs"])]
-
-
-def _strided_arguments(func: ir.Operation) -> frozenset[int]:
-    return frozenset(i for i, attrs in enumerate(_argument_attributes(func)) if "cleave.strides" in attrs)
 
 
 _EFFECTS = ("tt.store", "tt.return", "scf.yield", "tt.reduce.return")

@@ -88,6 +88,11 @@ class _Host:
                 self.memory[op.results[0]] = Buffer.poisoned(count, np.int8 if dtype == np.bool_ else dtype).array
             elif name in ("cleave.rename", "cleave.split", "cleave.merge"):
                 self.memory[op.results[0]] = self.memory[op.operands[0]]
+            elif name == "cleave.slice":
+                shape, names = self.shape(op.operands[0]), cleave.tensor_type_of(op.operands[0]).names
+                axis = names.index(cleave.plain("string", op.attributes["dim"]))
+                offset = parse(cleave.plain("string", op.attributes["offset"])).evaluate(self.sizes)
+                self.memory[op.results[0]] = self.memory[op.operands[0]][offset * math.prod(shape[axis + 1 :]) :]
             elif name == "func.call":
                 self._launch(op.operation)
             elif name == "func.return":

@@ -463,3 +463,63 @@ def test_index_arithmetic_never_overflows(seed: int) -> None:
     name = list(values)[-1]
     (result,) = run_lowered(lower(index_module(lines, name)), "f", [], sizes)
     assert result[0] == values[name], (lines, sizes)
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+VIEW = """
+func.func @f(%a: tensor<?x96xf32, #cleave.dims<["m", "w"]>>) -> tensor<?x16xf32, #cleave.dims<["m", "n"]>> {
+  %r = "cleave.alloc"() : () -> tensor<?x16xf32, #cleave.dims<["m", "n"]>>
+  VIEW
+  func.call @k(%v, %r) {cleave.grid = ["ceildiv(m, 8)"]}
+    : (tensor<?x16xf32, #cleave.dims<["m", "n"]>>, tensor<?x16xf32, #cleave.dims<["m", "n"]>>) -> ()
+  return %r : tensor<?x16xf32, #cleave.dims<["m", "n"]>>
+}
+func.func private @k(%a: tensor<?x16xf32, #cleave.dims<["m", "n"]>>, %r: tensor<?x16xf32, #cleave.dims<["m", "n"]>> {cleave.out})
+    attributes {cleave.kernel} {
+  %c0 = arith.constant 0 : index
+  %c8 = arith.constant 8 : index
+  %c16 = arith.constant 16 : index
+  %p = "cleave.program_id"() {axis = 0 : i64} : () -> index
+  %m = "cleave.extent"() {size = "m"} : () -> index
+  %i = arith.muli %p, %c8 : index
+  %t = "cleave.load"(%a, %i, %c0, %m, %c16) {fill = 0.0 : f32, in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 2, 2>}
+    : (tensor<?x16xf32, #cleave.dims<["m", "n"]>>, index, index, index, index) -> tensor<8x16xf32, #cleave.dims<["m=8", "n=16"]>>
+  "cleave.store"(%t, %r, %i, %c0, %m, %c16) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>}
+    : (tensor<8x16xf32, #cleave.dims<["m=8", "n=16"]>>, tensor<?x16xf32, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
+  return
+}
+"""
+SLICE = """%v = "cleave.slice"(%a) {dim = "w", into = "n=16", offset = "OFFSET"}
+    : (tensor<?x96xf32, #cleave.dims<["m", "w"]>>) -> tensor<?x16xf32, #cleave.dims<["m", "n=16"]>>"""
+
+
+@pytest.mark.parametrize(("offset", "divisibility"), [(16, "16"), (6, "8"), (5, "4")])
+def test_a_slice_keeps_its_strides_and_tells_its_alignment(offset: int, divisibility: str) -> None:
+    text = VIEW.replace("VIEW", SLICE.replace("OFFSET", str(offset))).replace('"n"]>', '"n=16"]>')
+    module = lower(text)
+    (kernel,) = kernels_of(module)
+    assert (
+        kernel.text.count(
+            f"arg_attrs = [{{tt.divisibility = {divisibility} : i32}}, {{tt.divisibility = 16 : i32}}, {{}}]"
+        )
+        == 1
+    )
+    array = np.arange(11 * 96, dtype=np.float32).reshape(11, 96)
+    (result,) = run_lowered(module, "f", [array])
+    np.testing.assert_array_equal(result, array[:, offset : offset + 16])
+
+
+def test_dims_that_are_not_one_run_of_memory_cannot_be_merged() -> None:
+    view = """
+  %s = "cleave.slice"(%a) {dim = "w", into = "x=8", offset = "0"}
+    : (tensor<?x96xf32, #cleave.dims<["m", "w"]>>) -> tensor<?x8xf32, #cleave.dims<["m", "x=8"]>>
+  %v0 = "cleave.merge"(%s) {dims = ["m", "x"], into = "y=8*m"}
+    : (tensor<?x8xf32, #cleave.dims<["m", "x=8"]>>) -> tensor<?xf32, #cleave.dims<["y=8*m"]>>
+  %v = "cleave.split"(%v0) {dim = "y", into = ["m", "n=16"]}
+    : (tensor<?xf32, #cleave.dims<["y=8*m"]>>) -> tensor<?x16xf32, #cleave.dims<["m", "n=16"]>>"""
+    with pytest.raises(
+        CleaveError, match="cannot view as one: dimensions 'm' and 'x' do not lie one after the other"
+    ) as caught:
+        lower(VIEW.replace("VIEW", view).replace('"n"]>', '"n=16"]>'))
+    assert str(caught.value.location).startswith("-:7:")
