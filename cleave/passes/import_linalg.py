@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleave.bindings import ir, passmanager
+from cleave.errors import CleaveError
 from cleave.passes.diagnostics import remark
 from cleave.passes.linalg_extracts import extracts_to_operands
 from cleave.passes.linalg_raise import Raiser
@@ -26,7 +27,14 @@ class ImportLinalg:
             called = _called(module)
             for view in list(module.body.operations):
                 func = view.operation
-                if func.name == "func.func" and _is_source(func):
+                if func.name != "func.func" or not _is_source(func):
+                    continue
+                encoded = _encoded_op(func)
+                if encoded is not None:
+                    remark(
+                        encoded.location, f"the function is not raised: '{encoded.name}' has a tensor with an encoding"
+                    )
+                else:
                     import_function(func, keep_signature=ir.StringAttr(func.attributes["sym_name"]).value in called)
 
 
@@ -72,11 +80,11 @@ def _raise(func: ir.Operation, normaliser: str, keep_signature: bool) -> _Result
     point = ir.InsertionPoint(func)
     normalised = func.clone(ip=point).operation
     manager = passmanager.PassManager.parse(normaliser)
-    manager.run(normalised)
+    _normalise(manager, normalised)
     before = str(normalised)
     ties = extracts_to_operands(normalised)
     if str(normalised) != before:
-        manager.run(normalised)
+        _normalise(manager, normalised)
     refused: dict[int, str] = {}
     while True:
         raiser = Raiser(normalised.clone(ip=point).operation, refused, ties)
@@ -90,16 +98,38 @@ def _raise(func: ir.Operation, normaliser: str, keep_signature: bool) -> _Result
     remarks += [(ops[number].location, f"'{ops[number].name}' is not raised: {reason}")
                for number, reason in sorted(refused.items())]  # fmt: skip
     normalised.erase()
-    whole, raised = raiser.replace(), raiser.has_raised()
-    if whole and raised and not keep_signature:
+    whole = raiser.replace() and not keep_signature
+    if whole:
         raiser.encode_signature()
-    return _Result(raiser.func, raised, remarks)
+    return _Result(raiser.func, whole or raiser.has_raised(), remarks)
+
+
+def _normalise(manager: passmanager.PassManager, func: ir.Operation) -> None:
+    try:
+        manager.run(func)
+    except ir.MLIRError as error:  # pyright: ignore[reportAttributeAccessIssue]
+        raise CleaveError(f"upstream's passes fail on this function: {error}", str(func.location)) from None
 
 
 def _is_source(func: ir.Operation) -> bool:
     """A function with a body of one block that names no dims yet."""
     blocks = func.regions[0].blocks
     return len(blocks) == 1 and "cleave.kernel" not in func.attributes and "#cleave.dims" not in str(func)
+
+
+def _encoded_op(func: ir.Operation) -> ir.Operation | None:
+    """An op with a tensor whose type has an encoding: not named dims, so somebody else's, on which upstream fails."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        types = [value.type for value in (*op.operands, *op.results)]
+        if any(isinstance(type_, ir.RankedTensorType) and type_.encoding is not None for type_ in types):
+            found.append(op)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found[0] if found else None
 
 
 def _called(module: ir.Module) -> set[str]:

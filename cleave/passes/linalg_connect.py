@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import prod
 
 from cleave.bindings import ir
+from cleave.dialects.ops import DTYPES
 from cleave.passes import linalg_dims
 from cleave.passes.linalg_body import Unraisable
 from cleave.passes.linalg_dims import DimClasses, Names
@@ -17,7 +18,14 @@ def shape_of(value: ir.Value) -> list[int | None]:
     if not isinstance(value.type, ir.RankedTensorType):
         raise Unraisable(f"a value of type {value.type}")
     type_ = value.type
+    if type_.encoding is not None:
+        raise Unraisable(f"a tensor with the encoding {type_.encoding}")
     return [None if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)]
+
+
+def is_nameable(type_: ir.Type) -> bool:
+    """Whether a tensor of the type may get names for its dims."""
+    return isinstance(type_, ir.RankedTensorType) and type_.encoding is None and str(type_.element_type) in DTYPES
 
 
 def groups_of(op: ir.Operation) -> list[list[int]]:
@@ -184,6 +192,11 @@ class Connector:
     def connect_cast(self, number: int, op: ir.Operation) -> None:
         self._connect_same(op.operands[0], op.results[0])
 
+    def connect_softmax(self, number: int, op: ir.Operation) -> None:
+        if not op.results:
+            raise Unraisable("it works on memory, not on tensors")
+        self._connect_same(op.operands[0], op.results[0])
+
     def _connect_same(self, a: ir.Value, b: ir.Value) -> None:
         for one, other in zip(self.axes(a), self.axes(b), strict=True):
             self._unite(one, other)
@@ -203,7 +216,7 @@ class Connector:
         for factors in list(self.classes.products.values()):
             names.give_factors(factors)
         for value in tensors:
-            if isinstance(value.type, ir.RankedTensorType):
+            if is_nameable(value.type):
                 names.give_axes(self.axes(value))
         for number in self.generics:
             names.give_axes(self.loops(number))
@@ -259,6 +272,7 @@ _RULES: dict[str, Callable[[Connector, int, ir.Operation], None]] = {
     "linalg.generic": Connector.connect_generic,
     "tensor.collapse_shape": Connector.connect_collapse,
     "tensor.expand_shape": Connector.connect_expand,
+    "linalg.softmax": Connector.connect_softmax,
     "tensor.reshape": Connector.connect_reshape,
     "tensor.cast": Connector.connect_cast,
     "tensor.extract_slice": Connector.connect_slice,

@@ -50,6 +50,8 @@ class Generic:
     """Loops are numbered as in the op; a map is the loop of each axis, None where the axis is the constant 0."""
 
     def __init__(self, op: ir.Operation) -> None:
+        if not op.results:
+            raise Unraisable("it works on memory, not on tensors")
         self.op = op
         self.block = op.regions[0].blocks[0]
         self.reduced = ["reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]

@@ -8,18 +8,23 @@ from functools import partial
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim
-from cleave.dialects.ops import is_float
 from cleave.errors import CleaveError
 from cleave.passes.emitter import Emitter
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
-from cleave.passes.linalg_connect import Connector, groups_of, real_axes, shape_of, slice_range, undone_collapse
+from cleave.passes.linalg_body_raise import BodyRaiser
+from cleave.passes.linalg_connect import (
+    Connector,
+    groups_of,
+    is_nameable,
+    real_axes,
+    shape_of,
+    slice_range,
+    undone_collapse,
+)
 from cleave.passes.linalg_dims import Names, named_dims, static_extents
 from cleave.passes.linalg_extracts import Tie, tie
-from cleave.passes.linalg_generic import Generic, Reduction
 
 BORDER = "builtin.unrealized_conversion_cast"
-_NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 #: Ops without effects that may go when nothing uses them.
 _PURE_DIALECTS = ("arith.", "math.", "tensor.", "linalg.", "builtin.unrealized_conversion_cast", "affine.apply")
 
@@ -175,7 +180,7 @@ class Raiser:
     def raise_generic(self, number: int, op: ir.Operation) -> None:
         generic = self.connector.generics[number]
         loops = [self.names.name(node) for node in self.connector.loops(number)]
-        body = _Body(self, number, generic, loops)
+        body = BodyRaiser(self, number, generic, loops)
         self.emitter.before(op, [loops[loop] for loop in generic.output_order])
         for result, value in enumerate(op.results):
             if any(True for _ in value.uses):
@@ -184,6 +189,8 @@ class Raiser:
     def raise_collapse(self, number: int, op: ir.Operation) -> None:
         value, shape = self.tensor(op.operands[0]), shape_of(op.operands[0])
         names, wholes = self.dim_names(op.operands[0]), self.dim_names(op.results[0])
+        if not wholes:
+            value = self.without(value, names)
         for group, whole in zip(groups_of(op), wholes, strict=True):
             real = [names[axis] for axis in real_axes(group, shape)]
             value = self.without(value, [names[axis] for axis in group if names[axis] not in real])
@@ -232,6 +239,14 @@ class Raiser:
             elif len(wholes) > 1 and parts[0] in self.emitter.names(value):
                 value = self._split(value, parts[0], wholes)
         self.encoded[op.results[0]] = value
+
+    def raise_softmax(self, number: int, op: ir.Operation) -> None:
+        value = self.emitter.laid_out(self.tensor(op.operands[0]), self.dim_names(op.operands[0]))
+        over = [self.dim_names(op.operands[0])[ir.IntegerAttr(op.attributes["dimension"]).value]]
+        shifted = self.emitter.emit("sub", value, self.emitter.emit("reduce", value, kind="max", over=over))
+        power = self.emitter.emit("exp", shifted)
+        total = self.emitter.emit("reduce", power, kind="sum", over=over)
+        self.encoded[op.results[0]] = self.emitter.emit("div", power, total)
 
     def raise_cast(self, number: int, op: ir.Operation) -> None:
         self.encoded[op.results[0]] = self.tensor(op.operands[0])
@@ -289,7 +304,7 @@ class Raiser:
         *ops, last = [view.operation for view in self.block.operations]
         if any(not op.name.startswith("cleave.") and op.name != BORDER for op in ops):
             return False
-        return all(isinstance(v.type, ir.RankedTensorType) for v in (*self.block.arguments, *last.operands))
+        return all(is_nameable(value.type) for value in (*self.block.arguments, *last.operands))
 
     def encode_signature(self) -> None:
         """Give arguments and results our types, and remove the casts at the border."""
@@ -312,120 +327,12 @@ class Raiser:
         self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
 
 
-class _Body:
-    """The body of one generic: its scalars as tensors along the loops that they vary along."""
-
-    def __init__(self, raiser: Raiser, number: int, generic: Generic, loops: Sequence[str]) -> None:
-        self.raiser, self.emitter = raiser, raiser.emitter
-        self.number, self.generic, self.loops = number, generic, loops
-        self._known: dict[ir.Value, ir.Value] = {}
-
-    def result(self, index: int) -> ir.Value:
-        generic = self.generic
-        if not generic.reductions:
-            return self.value(generic.yields[index])
-        reduction = generic.reduction(index)
-        total = self._reduced(reduction, str(generic.outputs[index].type))
-        if not generic.read_outputs[index]:
-            return total
-        initial = self.operand(generic.inputs + index)
-        if _is_neutral(self.emitter.literal(initial), reduction.kind, self.emitter.dtype(initial)):
-            return total
-        return self.emitter.emit(_COMBINE[reduction.kind], initial, total)
-
-    def value(self, value: ir.Value) -> ir.Value:
-        """A scalar of the body, or of its surroundings."""
-        if value not in self._known:
-            self._known[value] = self._value(value)
-        return self._known[value]
-
-    def _value(self, value: ir.Value) -> ir.Value:
-        if isinstance(value.owner, ir.Block) and value.owner == self.generic.block:
-            return self.operand(ir.BlockArgument(value).arg_number)
-        op = self.generic.local(value)
-        if op is None:
-            return self.raiser.scalar(value)
-        if op.name == "linalg.index":
-            name = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
-            return self.emitter.emit("index", dim=str(self.emitter.dims[name]), dtype="index")
-        if op.name not in SCALAR_OPS:
-            raise Unraisable(f"its body has '{op.name}'")
-        operands = [self.value(operand) for operand in op.operands]
-        self.emitter.keep_order = value not in self.generic.yields
-        try:
-            return SCALAR_OPS[op.name](self.emitter, op, operands)
-        finally:
-            self.emitter.keep_order = True
-
-    def operand(self, index: int) -> ir.Value:
-        """Operand ``index``, its dims called as the loops are."""
-        plain = self.generic.op.operands[index]
-        value = self.raiser.tensor(plain)
-        names, map_ = self.raiser.dim_names(plain), self.generic.maps[index]
-        value = self.raiser.without(value, [name for name, loop in zip(names, map_, strict=True) if loop is None])
-        pairs = {names[axis]: self.loops[loop] for axis, loop in enumerate(map_)
-                 if loop is not None and (self.number, index, axis) in self.raiser.connector.renames}  # fmt: skip
-        return self.raiser.renamed(value, pairs) if pairs else value
-
-    def _reduced(self, reduction: Reduction, dtype: str) -> ir.Value:
-        over = [self.loops[loop] for loop in self.generic.reductions]
-        if reduction.factors is not None and dtype != "i1":
-            a, b = (self.value(factor) for factor in reduction.factors)
-            if set(self.emitter.names(a)) != set(self.emitter.names(b)):
-                a, b = self._narrowed(reduction.factors, a, b, dtype)
-                present = {*self.emitter.names(a), *self.emitter.names(b)}
-                a = self.emitter.spread(a, [name for name in over if name not in present])
-                return self.emitter.emit("contract", a, b, over=over, dtype=dtype)
-        term = self.emitter.spread(self._combined(reduction), over)
-        return self.emitter.emit("reduce", term, kind=reduction.kind, over=over)
-
-    def _narrowed(
-        self, factors: tuple[ir.Value, ir.Value], a: ir.Value, b: ir.Value, dtype: str
-    ) -> tuple[ir.Value, ir.Value]:
-        """Factors that were widened only to be multiplied in f32, as they were before: a contraction widens."""
-        sources: list[ir.Value] = []
-        for factor in factors:
-            op = self.generic.local(factor)
-            if dtype != "f32" or op is None or op.name != "arith.extf" or str(op.operands[0].type) not in _NARROW:
-                return a, b
-            sources.append(op.operands[0])
-        if sources[0].type != sources[1].type:
-            return a, b
-        return self.value(sources[0]), self.value(sources[1])
-
-    def _combined(self, reduction: Reduction) -> ir.Value:
-        """All terms as one, so that the accumulator is combined with it alone."""
-        combine = _COMBINE[reduction.kind]
-        total: ir.Value | None = None
-        for term in reduction.terms:
-            value = self.value(term.value)
-            if total is None:
-                total = self.emitter.emit("neg", value) if term.negative else value
-            else:
-                total = self.emitter.emit("sub" if term.negative else combine, total, value)
-        assert total is not None  # a combiner has two operands, one of which is the accumulator
-        return total
-
-
-def _is_neutral(value: float | int | bool | None, kind: str, dtype: str) -> bool:
-    """Whether combining with the literal ``value`` changes nothing."""
-    if value is None:
-        return False
-    if kind in ("sum", "prod"):
-        return value == (0 if kind == "sum" else 1)
-    if dtype == "i1":
-        return value is (kind == "min")
-    if is_float(dtype):
-        return value == (float("-inf") if kind == "max" else float("inf"))
-    bits = 64 if dtype == "index" else int(dtype[1:])
-    return value == (-(1 << bits - 1) if kind == "max" else (1 << bits - 1) - 1)
-
-
 _RULES = {
     "arith.constant": Raiser.raise_constant,
     "linalg.generic": Raiser.raise_generic,
     "tensor.collapse_shape": Raiser.raise_collapse,
     "tensor.expand_shape": Raiser.raise_expand,
+    "linalg.softmax": Raiser.raise_softmax,
     "tensor.reshape": Raiser.raise_reshape,
     "tensor.cast": Raiser.raise_cast,
     "tensor.extract_slice": Raiser.raise_slice,

@@ -14,7 +14,7 @@ import numpy as np
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
-from cleave.reference.machine import Machine, Rule, Step
+from cleave.reference.machine import Machine, Rule, Step, element_dtype
 from cleave.reference.numerics import Array
 
 
@@ -123,4 +123,17 @@ def index(machine: Machine, op: ir.Operation) -> Step:
     return lambda: machine.loops[loop]
 
 
-RULES: dict[str, Rule] = {"linalg.generic": generic, "linalg.index": index}
+def softmax(machine: Machine, op: ir.Operation) -> Step:
+    axis = ir.IntegerAttr(op.attributes["dimension"]).value
+    numerics, dtype = machine.numerics, element_dtype(op.results[0].type)
+
+    def step(x: Array, out: Array) -> Array:
+        shifted = numerics.pointwise("sub", (x, x.max(axis, keepdims=True)), dtype)
+        power = numerics.pointwise("exp", (shifted,), dtype)
+        total = power.astype(numerics.compute(dtype)).sum(axis, keepdims=True)
+        return numerics.pointwise("div", (power, numerics.round(total, dtype)), dtype)
+
+    return step
+
+
+RULES: dict[str, Rule] = {"linalg.generic": generic, "linalg.index": index, "linalg.softmax": softmax}

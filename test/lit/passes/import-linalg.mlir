@@ -533,6 +533,68 @@ func.func @regrouped(%x: tensor<2x4x?xf32>) -> tensor<2x4x?xf32> {
 
 // -----
 
+// Units at the border: dims of size 1, summed away where the program drops them.
+
+// CHECK-LABEL: func.func @units
+// CHECK-SAME: -> (tensor<1x4x1xf32, #cleave.dims<["u=1", "n", "p=1"]>>, tensor<1xf32, #cleave.dims<["{{.*}}=1"]>>,
+// CHECK-SAME: tensor<f32, #cleave.dims<[]>>)
+func.func @units(%x: tensor<1x4x1xf32>, %y: tensor<1x1x1xf32>) -> (tensor<1x4x1xf32>, tensor<1xf32>, tensor<f32>) {
+  %zero = arith.constant 0.0 : f32
+  %e0 = tensor.empty() : tensor<1x4x1xf32>
+  %e1 = tensor.empty() : tensor<1xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e1 : tensor<1xf32>) -> tensor<1xf32>
+  %0 = linalg.exp ins(%x : tensor<1x4x1xf32>) outs(%e0 : tensor<1x4x1xf32>) -> tensor<1x4x1xf32>
+  %1 = linalg.reduce ins(%0 : tensor<1x4x1xf32>) outs(%f : tensor<1xf32>) dimensions = [0, 1]
+    (%in: f32, %out: f32) { %s = arith.addf %in, %out : f32 linalg.yield %s : f32 }
+  %2 = tensor.collapse_shape %y [] : tensor<1x1x1xf32> into tensor<f32>
+  return %0, %1, %2 : tensor<1x4x1xf32>, tensor<1xf32>, tensor<f32>
+}
+
+// -----
+
+// Upstream's softmax, safe; and a function that only hands its argument on.
+
+// CHECK-LABEL: func.func @softmax
+// CHECK: %[[MAX:.*]] = "cleave.reduce"(%{{.*}}) {kind = "max", over = ["n"]}
+// CHECK: %[[SHIFTED:.*]] = "cleave.sub"(%{{.*}}, %[[MAX]])
+// CHECK: %[[EXP:.*]] = "cleave.exp"(%[[SHIFTED]])
+// CHECK: %[[SUM:.*]] = "cleave.reduce"(%[[EXP]]) {kind = "sum", over = ["n"]}
+// CHECK: "cleave.div"(%[[EXP]], %[[SUM]])
+func.func @softmax(%x: tensor<4x5xf32>) -> tensor<4x5xf32> {
+  %e = tensor.empty() : tensor<4x5xf32>
+  %0 = linalg.softmax dimension(1) ins(%x : tensor<4x5xf32>) outs(%e : tensor<4x5xf32>) -> tensor<4x5xf32>
+  return %0 : tensor<4x5xf32>
+}
+// CHECK-LABEL: func.func @identity
+// CHECK-SAME: tensor<4x5xf32, #cleave.dims<["m", "n"]>>
+func.func @identity(%x: tensor<4x5xf32>) -> tensor<4x5xf32> {
+  return %x : tensor<4x5xf32>
+}
+
+// -----
+
+// Memory and tensors with an encoding of somebody else's are left alone.
+
+// CHECK-LABEL: func.func @memory
+// CHECK: linalg.exp
+func.func @memory(%x: memref<4xf32>, %y: memref<4xf32>) {
+  // expected-remark @+1 {{'linalg.generic' is not raised: it works on memory, not on tensors}}
+  linalg.exp ins(%x : memref<4xf32>) outs(%y : memref<4xf32>)
+  return
+}
+
+// -----
+
+// CHECK-LABEL: func.func @encoded
+// CHECK: linalg.exp
+func.func @encoded(%x: tensor<4xf32, "theirs">) -> tensor<4xf32, "theirs"> {
+  // expected-remark @+1 {{the function is not raised: 'linalg.exp' has a tensor with an encoding}}
+  %0 = linalg.exp ins(%x : tensor<4xf32, "theirs">) outs(%x : tensor<4xf32, "theirs">) -> tensor<4xf32, "theirs">
+  return %0 : tensor<4xf32, "theirs">
+}
+
+// -----
+
 // Reading memory that nothing has written has no meaning.
 
 // CHECK-LABEL: func.func @unwritten
