@@ -61,7 +61,7 @@ def _kernel_module(op: ir.Operation) -> KernelModule:
 
 
 def emit(
-    module: ir.Module, kind: str, target: Target, *, kernel: str | None = None, workers: Workers | None = None
+    module: ir.Module, kind: str, target: Target | str, *, kernel: str | None = None, workers: Workers | None = None
 ) -> str | bytes:
     """The kernels as ``kind``: text, each under a line ``// kernel: name``, or the bytes of one cubin.
 
@@ -70,6 +70,7 @@ def emit(
     """
     if kind not in KINDS:
         raise CleaveError(f"'{kind}' cannot be emitted", notes=(f"what can: {', '.join(KINDS)}",))
+    target = Target.parse(target) if isinstance(target, str) else target
     kernels = _chosen(kernel_modules(module), kernel)
     if kind == "ttir":
         return _joined(kernels, [k.text for k in kernels])
