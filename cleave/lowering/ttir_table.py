@@ -107,7 +107,7 @@ OPS: Mapping[str, OpRow] = {
     "tt.assert": OpRow({"message": "string"}),
 }
 
-HINTS: Mapping[str, str] = {name: "i32 or dense i32" for name in ("tt.divisibility", "tt.contiguity", "tt.constancy")}
+HINTS: Mapping[str, str] = dict.fromkeys(("tt.divisibility", "tt.contiguity", "tt.constancy"), "i32 or dense i32")
 ARGUMENT_HINTS: Mapping[str, str] = {"tt.divisibility": "i32", "tt.contiguity": "i32", "tt.constancy": "i32"}
 LOOP_HINTS: Mapping[str, str] = {
     "tt.num_stages": "i32",

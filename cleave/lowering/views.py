@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from cleave.bindings import ir
@@ -75,7 +76,7 @@ def _merge(op: ir.Operation, source: View, facts: Facts) -> View:
     names = list(cleave.plain("strings", op.attributes["dims"]))
     type_, extents = cleave.decode(op.operands[0].type)
     sizes = {dim.name: dim.size if n is None else const(n) for dim, n in zip(type_.dims, extents, strict=True)}
-    for outer, inner in zip(names, names[1:], strict=False):
+    for outer, inner in pairwise(names):
         dense = source.strides[inner] * sizes[inner]
         if facts.equal(source.strides[outer], dense) is not Answer.YES:
             message = f"dimensions '{outer}' and '{inner}' do not lie one after the other in memory"

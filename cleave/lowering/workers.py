@@ -38,7 +38,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
+        self._log = tempfile.TemporaryFile()
         # The worker empties this file before each request: without append it would leave a hole at the front.
         fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)
 

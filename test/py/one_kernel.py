@@ -1,4 +1,4 @@
-"""Scheduled modules with one kernel that computes one expression on tiles of one dim or two, for tests of single ops."""
+"""Scheduled modules with one kernel that computes one expression on tiles, for tests of single ops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def load(result: str, source: str, names: Sequence[str], dtype: str) -> str:
     indices = ", ".join("index" for _ in range(2 * len(names)))
     segments = f"array<i32: 1, {len(names)}, {len(names)}>"
     return (
-        f'    %{result} = "cleave.load"(%{source}, {zeros}, {bounds}) {{fill = {number}, operandSegmentSizes = {segments}}} : '
+        f'    %{result} = "cleave.load"(%{source}, {zeros}, {bounds}) '
+        f"{{fill = {number}, operandSegmentSizes = {segments}}} : "
         f"({tensor(names, dtype)}, {indices}) -> {tile(names, dtype)}\n"
     )
 

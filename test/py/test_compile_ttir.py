@@ -80,7 +80,7 @@ def test_spills_and_register_limit(workers: Workers) -> None:
 
 
 def test_too_few_registers_for_wgmma_is_an_error(workers: Workers) -> None:
-    with pytest.raises(CleaveError, match="ptxas.*register"):
+    with pytest.raises(CleaveError, match=r"ptxas.*register"):
         compile_ttir(matmul(), SM_90, maxnreg=32, workers=workers)
 
 

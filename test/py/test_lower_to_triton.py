@@ -404,7 +404,7 @@ def test_what_cannot_be_lowered_says_so_at_its_place(case: str) -> None:
     assert re.fullmatch(r"-:\d+:\d+", str(caught.value.location))
 
 
-# --- widths of indices --------------------------------------------------------------------------------------------------
+# --- widths of indices ------------------------------------------------------------------------------------------------
 
 INDEX_OPS = {
     "addi": lambda a, b: a + b,
@@ -454,7 +454,7 @@ def test_index_arithmetic_never_overflows(seed: int) -> None:
         lines.append(f"%k{constant} = arith.constant {constant} : index")
     for i in range(10):
         op, a, b = rng.choice(list(INDEX_OPS)), *rng.choices(list(values), k=2)
-        if op in ("divui", "remui") and values[b] == 0 or op == "subi" and values[a] < values[b]:
+        if (op in ("divui", "remui") and values[b] == 0) or (op == "subi" and values[a] < values[b]):
             continue
         value = INDEX_OPS[op](values[a], values[b])
         if value < 2**62:
@@ -468,6 +468,8 @@ def test_index_arithmetic_never_overflows(seed: int) -> None:
 # --- views ------------------------------------------------------------------------------------------------------------
 
 VIEW = """
+!v = tensor<?x16xf32, #cleave.dims<["m", "n"]>>
+!t = tensor<8x16xf32, #cleave.dims<["m=8", "n=16"]>>
 func.func @f(%a: tensor<?x96xf32, #cleave.dims<["m", "w"]>>) -> tensor<?x16xf32, #cleave.dims<["m", "n"]>> {
   %r = "cleave.alloc"() : () -> tensor<?x16xf32, #cleave.dims<["m", "n"]>>
   VIEW
@@ -475,18 +477,17 @@ func.func @f(%a: tensor<?x96xf32, #cleave.dims<["m", "w"]>>) -> tensor<?x16xf32,
     : (tensor<?x16xf32, #cleave.dims<["m", "n"]>>, tensor<?x16xf32, #cleave.dims<["m", "n"]>>) -> ()
   return %r : tensor<?x16xf32, #cleave.dims<["m", "n"]>>
 }
-func.func private @k(%a: tensor<?x16xf32, #cleave.dims<["m", "n"]>>, %r: tensor<?x16xf32, #cleave.dims<["m", "n"]>> {cleave.out})
-    attributes {cleave.kernel} {
+func.func private @k(%a: !v, %r: !v {cleave.out}) attributes {cleave.kernel} {
   %c0 = arith.constant 0 : index
   %c8 = arith.constant 8 : index
   %c16 = arith.constant 16 : index
   %p = "cleave.program_id"() {axis = 0 : i64} : () -> index
   %m = "cleave.extent"() {size = "m"} : () -> index
   %i = arith.muli %p, %c8 : index
-  %t = "cleave.load"(%a, %i, %c0, %m, %c16) {fill = 0.0 : f32, in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 2, 2>}
-    : (tensor<?x16xf32, #cleave.dims<["m", "n"]>>, index, index, index, index) -> tensor<8x16xf32, #cleave.dims<["m=8", "n=16"]>>
+  %t = "cleave.load"(%a, %i, %c0, %m, %c16) {fill = 0.0 : f32, in_bounds = ["n"],
+    operandSegmentSizes = array<i32: 1, 2, 2>} : (!v, index, index, index, index) -> !t
   "cleave.store"(%t, %r, %i, %c0, %m, %c16) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>}
-    : (tensor<8x16xf32, #cleave.dims<["m=8", "n=16"]>>, tensor<?x16xf32, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
+    : (!t, !v, index, index, index, index) -> ()
   return
 }
 """
@@ -522,4 +523,4 @@ def test_dims_that_are_not_one_run_of_memory_cannot_be_merged() -> None:
         CleaveError, match="cannot view as one: dimensions 'm' and 'x' do not lie one after the other"
     ) as caught:
         lower(VIEW.replace("VIEW", view).replace('"n"]>', '"n=16"]>'))
-    assert str(caught.value.location).startswith("-:7:")
+    assert str(caught.value.location).startswith("-:9:")
