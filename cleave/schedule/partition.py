@@ -46,7 +46,7 @@ def _candidates(graph: Graph) -> list[Value]:
     for value in graph.topological():
         for operand in value.operands:
             interesting = value.op in REDUCTIONS or operand.op in REDUCTIONS or value.op in VIEWS
-            if depth[operand] and interesting and operand not in graph.outputs:
+            if depth[operand] and interesting and operand not in graph.outputs and operand.dtype != "tf32":
                 found[operand] = None
     return sorted(found, key=lambda value: -depth[value])[:MAX_CANDIDATES]
 

@@ -129,6 +129,8 @@ def _random_op(rng: random.Random, b: GraphBuilder, values: list[Value]) -> Valu
     shared = [name for name in x.names if name in y.names]
     kind = rng.choice(["unary", "binary", "binary", "reduce", "contract", "softmax", "scale", "select"])
     if kind == "contract" and shared:
+        narrow = rng.choice(["f32", "f32", "f16", "tf32"])
+        x, y = (v if narrow == "f32" else b.cast(v, dtype=narrow) for v in (x, y))
         return b.contract(x, y, over=rng.sample(shared, rng.randint(1, len(shared))))
     if kind == "reduce" and x.names:
         over = rng.sample(x.names, rng.randint(1, len(x.names)))
