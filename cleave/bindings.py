@@ -7,12 +7,12 @@ the module of our dialect, which MLIR itself imports.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def _without_numpy() -> Iterator[None]:
+def _without_numpy() -> Generator[None]:
     """Keep ``mlir.ir`` from importing NumPy, which would double the start-up time.
 
     All that is lost are the attribute builders ``F64ElementsAttr`` and ``I32/I64ElementsAttr`` of ``mlir.ir``, which
@@ -36,7 +36,9 @@ with _without_numpy():
 # pay for a failed import.
 _mlir.globals.append_dialect_search_prefix("cleave.dialects")
 
-__all__ = ["context", "ir", "passmanager", "register"]
+__all__ = ["MLIRError", "context", "ir", "passmanager", "register"]
+
+MLIRError: type[Exception] = ir.MLIRError  # pyright: ignore[reportAttributeAccessIssue]  # made when mlir is imported
 
 
 def context(*, allow_unregistered: bool = False, multithreading: bool = False) -> ir.Context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -71,7 +71,7 @@ def _diagnostic(severity: Severity, location: Place, text: str, notes: tuple[str
 
 
 @contextmanager
-def collecting(handler: Handler) -> Iterator[None]:
+def collecting(handler: Handler) -> Generator[None]:
     """Send every diagnostic reported inside the ``with`` to ``handler``."""
     _handlers.append(handler)
     try:

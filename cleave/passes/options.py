@@ -1,7 +1,7 @@
 """Options of passes: from the text ``keep=4 explain``, or from Python values, to the fields of a pass's dataclass.
 
-A field's type is its option's type: ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of texts, any of these or None,
-or ``tuple[T, ...]`` of one of them, written with commas.
+A field's type is its option's type: ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of texts, any of these or
+None, or ``tuple[T, ...]`` of one of them, written with commas.
 """
 
 from __future__ import annotations

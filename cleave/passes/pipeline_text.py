@@ -1,4 +1,4 @@
-"""The textual form of pipelines, ``builtin.module(func.func(canonicalize),cleave-superopt{keep=2})``, as a list of passes.
+"""Textual pipelines, ``builtin.module(func.func(canonicalize),cleave-superopt{keep=2})``, as lists of passes.
 
 MLIR's own parser knows no passes written in Python, so the text is taken apart here and handed on pass by pass.
 """
@@ -48,7 +48,7 @@ def parse_pipeline(text: str, file: str = "pipeline") -> list[Element]:
 
 
 def parse_flag(text: str, file: str) -> Element:
-    """One pass as a flag has it: ``superopt``, ``superopt{keep=4}``, ``superopt=keep=4 explain``; columns as of ``--text``."""
+    """A pass as flags have it: ``superopt``, ``superopt{keep=4}``, ``superopt=keep=4``; columns are of ``--text``."""
     name = re.match(r"[\w.-]*", text)[0]  # type: ignore[index]  # matches at least nothing
     rest, start = text[len(name) :], len(name) + 1
     if rest.startswith("{") and rest.endswith("}"):

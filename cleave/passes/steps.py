@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleave.bindings import ir, passmanager
+from cleave.bindings import MLIRError, ir, passmanager
 from cleave.errors import CleaveError
 from cleave.passes import registry
 from cleave.passes.pipeline_text import ROOT, Element
@@ -51,7 +51,7 @@ class UpstreamStep:
         manager.add(self.text)
         try:
             manager.run(module.operation)
-        except ir.MLIRError:
+        except MLIRError:
             return False
         return True
 
@@ -104,7 +104,9 @@ def _upstream_error(element: Element, problem: str) -> CleaveError:
         try:
             registry.pass_class(element.name)
         except CleaveError as error:
-            return CleaveError(error.message, element.position, ("--list-passes lists Cleave's; MLIR's are taken by name",))
+            return CleaveError(
+                error.message, element.position, ("--list-passes lists Cleave's; MLIR's are taken by name",)
+            )
     option = re.search(r"no such option (\S+)", problem)
     if option:
         return CleaveError(f"{element.name} has no option '{option[1]}'", element.options_position)

@@ -58,7 +58,9 @@ class Options:
     action: Action = "run"
     input: str = "-"
     output: str = "-"
-    elements: list[tuple[Element, bool]] = field(default_factory=list[tuple[Element, bool]])  # True: a flag, nests as needed
+    elements: list[tuple[Element, bool]] = field(
+        default_factory=list[tuple[Element, bool]]
+    )  # True: a flag, nests as needed
     texts: dict[str, str] = field(default_factory=dict[str, str])
     emit: EmitKind = "mlir"
     target: str = "sm_90"
@@ -106,7 +108,7 @@ _BOOLEANS = {"": True, "1": True, "true": True, "0": False, "false": False}
 
 
 def parse_into(options: Options, arguments: Sequence[str]) -> None:
-    """Set the options; CleaveError for what is unknown or malformed, its place in one of ``options.texts``, or the tool."""
+    """Set the options; CleaveError for what is unknown or malformed, its place in one of ``options.texts`` or none."""
     inputs: list[str] = []
     rest = list(arguments)
     while rest:
@@ -122,9 +124,9 @@ def parse_into(options: Options, arguments: Sequence[str]) -> None:
         raise CleaveError(f"more than one input: {', '.join(inputs)}", "cleave-opt")
     options.input = inputs[0] if inputs else "-"
     if options.emit != "mlir" and (options.split or options.verify_diagnostics):
-        raise CleaveError("--emit writes one module; it goes with neither --split-input-file nor --verify-diagnostics",
-                          "cleave-opt")
-    return options
+        raise CleaveError(
+            "--emit writes one module; it goes with neither --split-input-file nor --verify-diagnostics", "cleave-opt"
+        )
 
 
 def _flag(options: Options, argument: str, rest: list[str]) -> None:

@@ -17,7 +17,7 @@ _MALFORMED = re.compile(r"//.*\bexpected-(?:error|warning|remark|note)\b")
 
 @dataclass(frozen=True)
 class Expected:
-    """One comment: ``line`` is where the diagnostic must stand (None: anywhere unknown), ``at`` where the comment does."""
+    """One comment: ``line`` is of the diagnostic (None: at no known place), ``at`` of the comment."""
 
     severity: Severity
     pattern: re.Pattern[str]
@@ -27,11 +27,13 @@ class Expected:
 
     def fits(self, diagnostic: Diagnostic) -> bool:
         line = diagnostic.position.line if diagnostic.position else None
-        return diagnostic.severity == self.severity and line == self.line and bool(self.pattern.search(diagnostic.message))
+        return (
+            diagnostic.severity == self.severity and line == self.line and bool(self.pattern.search(diagnostic.message))
+        )
 
 
 def check(text: str, file: str, first_line: int, reported: list[Diagnostic]) -> list[Diagnostic]:
-    """What does not agree between the comments in ``text``, which starts at ``first_line`` of ``file``, and ``reported``.
+    """Where the comments in ``text``, which starts at ``first_line`` of ``file``, and what was ``reported`` disagree.
 
     Notes count as diagnostics of their own. Every comment stands for one diagnostic.
     """

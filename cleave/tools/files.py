@@ -27,7 +27,7 @@ class Source:
 
 
 def read_source(path: str) -> Source:
-    """The file, or standard input for ``-``. CleaveError if it cannot be read, is empty, or is neither text nor bytecode."""
+    """The file, or standard input for ``-``. CleaveError if unreadable, empty, or neither text nor bytecode."""
     name = STDIN if path == "-" else path
     try:
         data = sys.stdin.buffer.read() if path == "-" else _read(path)
@@ -50,11 +50,14 @@ def _decode(data: bytes, name: str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = data[error.start]
-        raise CleaveError(f"byte 0x{byte:02x} is not UTF-8; the input is neither MLIR text nor bytecode",
-                          _position(data, error.start, name)) from None
+        raise CleaveError(
+            f"byte 0x{byte:02x} is not UTF-8; the input is neither MLIR text nor bytecode",
+            _position(data, error.start, name),
+        ) from None
     if "\0" in text:
-        raise CleaveError("a NUL character; the input is neither MLIR text nor bytecode",
-                          _position(data, data.index(b"\0"), name))
+        raise CleaveError(
+            "a NUL character; the input is neither MLIR text nor bytecode", _position(data, data.index(b"\0"), name)
+        )
     return text
 
 

@@ -66,7 +66,7 @@ class Instrumentation:
 
 def print_module(module: ir.Module, options: Options, *, assume_verified: bool = True) -> str:
     """The module as text, without the newline at the end."""
-    text: str = module.operation.get_asm(
+    text = module.operation.get_asm(
         print_generic_op_form=options.generic, enable_debug_info=options.debug_info, assume_verified=assume_verified
     )
-    return text.rstrip("\n")
+    return str(text).rstrip("\n")

@@ -21,4 +21,6 @@ def describe_exception(error: BaseException, where: str, position: Position | No
         hint = "".join(traceback.format_exception(error)).rstrip()
     else:
         hint = f"set {knobs.TRACEBACK.variable}=1 to see where it happened"
-    return Diagnostic("error", position, message, (Diagnostic("note", position, REPORT), Diagnostic("note", position, hint)))
+    return Diagnostic(
+        "error", position, message, (Diagnostic("note", position, REPORT), Diagnostic("note", position, hint))
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from typing import Any
 
 from cleave.passes import options, registry
 
@@ -20,7 +22,7 @@ def passes() -> str:
 def dialects() -> str:
     """The dialects that a module may use, one a line; MLIR tells them in a note about an op that does not exist."""
     from cleave import bindings
-    from cleave.bindings import ir
+    from cleave.bindings import MLIRError, ir
 
     notes: list[str] = []
 
@@ -29,13 +31,10 @@ def dialects() -> str:
         return True
 
     ctx = bindings.context()
-    handler = ctx.attach_diagnostic_handler(keep)
-    try:
+    handler: Any = ctx.attach_diagnostic_handler(keep)
+    with contextlib.suppress(MLIRError):
         ir.Module.parse("no_such_dialect.op", ctx)
-    except ir.MLIRError:
-        pass
-    finally:
-        handler.detach()
+    handler.detach()
     found = re.search(r"[Aa]vailable dialects: ([^;]*?)(?: \(\*|;|$)", " ".join(notes))
     names = sorted(name.removesuffix(" (*)") for name in found[1].split(", ")) if found else ["cleave"]
     return "\n".join(["Available dialects:", *(f"  {name}" for name in names), ""])

@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cleave import bindings
-from cleave.bindings import ir
+from cleave.bindings import MLIRError, ir
 from cleave.errors import CleaveError, Position
 from cleave.passes import diagnostics, registry
 from cleave.passes.diagnostics import Diagnostic
@@ -50,7 +51,7 @@ class Session:
         with diagnostics.collecting(self.report):
             self.watch.stage = "loading MLIR"
             self.ctx = bindings.context(allow_unregistered=self.options.allow_unregistered)
-            handler = self.ctx.attach_diagnostic_handler(self._from_mlir)
+            handler: Any = self.ctx.attach_diagnostic_handler(self._from_mlir)
             try:
                 return self._run()
             finally:
@@ -149,7 +150,7 @@ class Session:
         try:
             with self.ctx:
                 return self._parsed(chunk)
-        except ir.MLIRError:
+        except MLIRError:
             self._ensure_error("the input cannot be parsed")
             return None
         finally:
