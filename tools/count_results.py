@@ -1,4 +1,4 @@
-"""Sum the results of the checks in a folder that tools/test filled; print ``N passed, M failed``; exit 1 on a failure."""
+"""Sum the results of checks in a folder that tools/test filled; print ``N passed, M failed``; exit 1 on failure."""
 
 from __future__ import annotations
 

@@ -29,6 +29,9 @@ class DimsAttr(ir.Attribute):
     def entries(self) -> tuple[str, ...]:
         text = str(ir.Attribute(self))
         array = ir.ArrayAttr(ir.Attribute.parse(text[len("#cleave.dims<") : -1], context=self.context))
+        strange = next((entry for entry in array if not isinstance(entry, ir.StringAttr)), None)
+        if strange is not None:
+            raise CleaveError(f"{text} names dimensions by texts, not by {strange}")
         return tuple(ir.StringAttr(entry).value for entry in array)
 
 

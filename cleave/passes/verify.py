@@ -122,6 +122,8 @@ def _check_number(op: ir.Operation, name: str, wanted: str) -> None:
 def _check_kernel_op(op: ir.Operation, spec: OpSpec) -> None:
     if spec.name == "extent":
         parse(cleave.plain("string", op.attributes["size"]))
+    if spec.name == "program_id" and cleave.plain("integer", op.attributes["axis"]) not in range(3):
+        raise CleaveError(f"attribute 'axis' is {op.attributes['axis']}, a grid has the axes 0, 1 and 2")
     if spec.name == "splat":
         result = cleave.tensor_type_of(op.results[0])
         if result.dims or result.dtype != "i64":

@@ -151,7 +151,7 @@ class Session:
             with self.ctx:
                 return self._parsed(chunk)
         except MLIRError:
-            self._ensure_error("the input cannot be parsed")
+            self._ensure_error(*self._unexplained_parse_error())
             return None
         finally:
             self.watch.forward()
@@ -218,7 +218,17 @@ class Session:
         for diagnostic in diagnostics.from_error(error):
             self.report(diagnostic)
 
-    def _ensure_error(self, message: str) -> None:
+    def _ensure_error(self, message: str, position: Position | None = None) -> None:
         """A failure without a word of why gets at least this one."""
         if not any(diagnostic.severity == "error" for diagnostic in self.reported):
-            self.report(Diagnostic("error", Position(self.source.name, 1, 1), message))
+            self.report(Diagnostic("error", position or Position(self.source.name, 1, 1), message))
+
+    def _unexplained_parse_error(self) -> tuple[str, Position | None]:
+        """MLIR says nothing where an op of an IRDL dialect is written without quotes."""
+        text = self.source.text or ""
+        bare = re.search(r'(?<!["\w.#!@%$])cleave\.(?P<op>\w+)(?=[^"\n]*$)', text, re.MULTILINE)
+        if bare is None:
+            return "the input cannot be parsed", None
+        line_start = text.rfind("\n", 0, bare.start()) + 1
+        position = Position(self.source.name, text.count("\n", 0, bare.start()) + 1, bare.start() - line_start + 1)
+        return f'ops of Cleave have the generic form only: "cleave.{bare["op"]}"(%operand) : (type) -> type', position
