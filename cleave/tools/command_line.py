@@ -27,7 +27,7 @@ passes, in the order given (options: --superopt{keep=4 explain} or --superopt="k
 
 output:
   -o FILE                      write to FILE, which is left alone on failure
-  --emit=mlir|ttir|ttgir|ptx   what to write (default mlir); past mlir, run all of --lower-to-triton
+  --emit=KIND                  mlir, or after --lower-to-triton ttir, ttgir, llir, ptx or cubin
   --target=sm_90               the GPU for --emit (default sm_90)
   --mlir-print-op-generic      ops in generic form
   --mlir-print-debuginfo       locations
@@ -46,8 +46,8 @@ looking inside, on standard error:
   --show-dialects, --help, --version
 """
 
-EmitKind = Literal["mlir", "ttir", "ttgir", "ptx"]
-EMIT_KINDS: tuple[EmitKind, ...] = ("mlir", "ttir", "ttgir", "ptx")
+EmitKind = Literal["mlir", "ttir", "ttgir", "llir", "ptx", "cubin"]
+EMIT_KINDS: tuple[EmitKind, ...] = ("mlir", "ttir", "ttgir", "llir", "ptx", "cubin")
 Action = Literal["run", "help", "version", "list-passes", "show-dialects"]
 
 

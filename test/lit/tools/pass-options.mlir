@@ -25,7 +25,7 @@
 // SPELLING: error: write the options as 'cleave-cse{a=1}' or 'cleave-cse=a=1'
 // FLAG: <command line>:1:1: error: no pass 'superopts'; did you mean
 // SWITCH: error: no pass 'verify-dagnostics'; did you mean --verify-diagnostics?
-// EMIT: cleave-opt: error: --emit: no 'cubin2'; it is one of mlir, ttir, ttgir, ptx
+// EMIT: cleave-opt: error: --emit: no 'cubin2'; it is one of mlir, ttir, ttgir, llir, ptx, cubin
 // BOOLEAN: cleave-opt: error: --verify-each=maybe: not true or false
 // VALUE: cleave-opt: error: -o needs a value
 // INPUTS: cleave-opt: error: more than one input

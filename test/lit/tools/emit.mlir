@@ -1,0 +1,21 @@
+// RUN: cleave-opt --schedule --lower-to-triton --emit=ttir %s | FileCheck %s --check-prefix=TTIR
+// RUN: cleave-opt --schedule --lower-to-triton --emit=ptx --target=sm_80 %s -o %t.ptx
+// RUN: FileCheck %s --check-prefix=PTX --input-file=%t.ptx
+// RUN: not cleave-opt --schedule --lower-to-triton --emit=ptx --target=sm_12 %s 2>&1 | FileCheck %s --check-prefix=TARGET
+// RUN: not cleave-opt --schedule --emit=ttir %s 2>&1 | FileCheck %s --check-prefix=LOWER
+// RUN: not cleave-opt --emit=ttir --split-input-file %s 2>&1 | FileCheck %s --check-prefix=SPLIT
+
+// TTIR: // kernel: exp__k0
+// TTIR: "tt.func"
+// PTX: .target sm_80
+// PTX: ex2.approx
+// TARGET: error: unknown target 'sm_12'
+// TARGET: note: known targets: sm_80
+// LOWER: error: no kernels
+// LOWER: note: {{.*}}run cleave-lower-to-triton first
+// SPLIT: cleave-opt: error: --emit writes one module
+!v = tensor<?xf32, #cleave.dims<["m"]>>
+func.func @exp(%a: !v) -> !v {
+  %0 = "cleave.exp"(%a) : (!v) -> !v
+  return %0 : !v
+}
