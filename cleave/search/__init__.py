@@ -1,0 +1,7 @@
+"""The superoptimiser: programs equal to a graph for all sizes. See docs/search.md."""
+
+from __future__ import annotations
+
+from cleave.search.superoptimise import Alternative, Rejected, SearchOptions, SearchResult, Statistics, superoptimise
+
+__all__ = ["Alternative", "Rejected", "SearchOptions", "SearchResult", "Statistics", "superoptimise"]

@@ -1,0 +1,27 @@
+"""The checks that every program passes before it leaves the search: normal form, fingerprint, floats."""
+
+from __future__ import annotations
+
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.search.certificate import Certificate
+from cleave.search.lift import Lifter, Unliftable
+from cleave.search.terms import OutOfFuel, Poly, show
+
+
+class Checker:
+    """Checks candidates against one source. ``goals`` are the normal forms of the source's outputs."""
+
+    def __init__(self, source: Graph, lifter: Lifter, goals: list[Poly], seed: int) -> None:
+        self.source, self.lifter, self.goals, self.seed = source, lifter, goals, seed
+
+    def check(self, graph: Graph) -> tuple[Certificate | None, str]:
+        """The certificate, or None and what failed. The graph is lifted anew: nothing of the search is trusted."""
+        try:
+            forms = self.lifter.lift(graph)
+        except (Unliftable, OutOfFuel, CleaveError) as error:
+            return None, f"no normal form: {error}"
+        for number, (output, goal) in enumerate(zip(graph.outputs, self.goals, strict=True)):
+            if forms[output] is not goal:
+                return None, f"output {number} has another normal form: {show(forms[output])}"
+        return Certificate(tuple(map(show, self.goals)), graph.facts.texts), ""

@@ -1,0 +1,96 @@
+"""Orders of contraction: every way to sum a product of factors two at a time, all connected by bound dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from cleave.search.space import Node, Space
+from cleave.search.stability import exponent_of
+from cleave.search.terms import Atom, Mono, OutOfFuel, Poly
+
+MAX_UNITS = 9
+
+
+def contraction_nodes(space: Space, atom: Atom, exponent: Poly) -> Iterator[Node]:
+    """Nodes for ``exp(exponent) * atom``, the sum's own exponentials taking the exponent in."""
+    names = space.opening(atom.data[0], atom.free | exponent.free)
+    body = space.algebra.mul(space.algebra.open(atom, names), space.algebra.exp(exponent))
+    yield from sum_nodes(space, [str(name) for name in names.values()], body)
+
+
+def sum_nodes(space: Space, names: Sequence[str], body: Poly) -> Iterator[Node]:
+    """Nodes for the sum over ``names`` of a single product."""
+    if len(body) != 1 or body.terms[0][1] != 1:
+        return
+    units = factor_units(space, body.terms[0][0], names)
+    if len(units) == 1:
+        yield Node("reduce", ("sum", tuple(names)), (units[0],))
+        return
+    if len(units) > MAX_UNITS:
+        raise OutOfFuel(f"a sum of products of {len(units)} factors")
+    for left, right in _bipartitions(units, names):
+        shared = _free(left) & _free(right)
+        over = tuple(name for name in names if name in shared)
+        if not over:
+            continue
+        children = tuple(_part(space, side, [n for n in names if n not in over]) for side in (left, right))
+        yield Node("contract", over, children)
+        own = tuple(name for name in names if name not in over)
+        if own and len(units) == 2:
+            # One reduction instead of two in a row; the sum of one operand alone costs less work.
+            yield Node("contract", (*over, *own), (units[0], units[1]))
+
+
+def factor_units(space: Space, mono: Mono, names: Sequence[str]) -> list[Poly]:
+    """Factors that are computed together: the exponentials, with the conditions on them; every other one by itself."""
+    algebra = space.algebra
+    together: dict[Atom, object] = {atom: e for atom, e in mono if atom.kind == "exp"}
+    conditions = {atom: e for atom, e in mono if atom.kind == "chi"}
+    alone = [(atom, e) for atom, e in mono if atom.kind not in ("exp", "chi", "prime")]
+    constants = [(atom, e) for atom, e in mono if atom.kind == "prime"]
+    units: list[Mono] = [(pair,) for pair in alone]
+    glued = tuple(sorted(((a, e) for a, e in mono if a in together or a in conditions), key=lambda p: p[0].id))
+    if glued and (together or not units):
+        units.append(glued)
+    elif glued:
+        units[-1] = tuple(sorted((*units[-1], *glued), key=lambda p: p[0].id))
+    if constants:
+        units[0] = tuple(sorted((*units[0], *constants), key=lambda p: p[0].id))
+    return [algebra.of_mono(unit) for unit in units]
+
+
+def _bipartitions(units: Sequence[Poly], names: Sequence[str]) -> Iterator[tuple[list[Poly], list[Poly]]]:
+    """Splits in two parts, each connected by bound names; the first unit is always on the left."""
+    rest = list(range(1, len(units)))
+    for count in range(len(units) - 1):
+        for chosen in combinations(rest, count):
+            left = [units[0], *(units[i] for i in chosen)]
+            right = [units[i] for i in rest if i not in chosen]
+            if _connected(left, names) and _connected(right, names):
+                yield left, right
+
+
+def _connected(units: Sequence[Poly], names: Sequence[str]) -> bool:
+    bound = set(names)
+    reached, todo = set(units[0].free & bound), list(units[1:])
+    while todo:
+        step = next((unit for unit in todo if unit.free & reached), None)
+        if step is None:
+            return False
+        reached |= step.free & bound
+        todo.remove(step)
+    return True
+
+
+def _free(units: Sequence[Poly]) -> set[str]:
+    return set().union(*(unit.free for unit in units))
+
+
+def _part(space: Space, units: Sequence[Poly], names: Sequence[str]) -> Poly:
+    """The product of the units, summed over the names that only they have."""
+    body = space.algebra.product(*units)
+    return space.algebra.sum_over([name for name in names if name in _free(units)], body)
+
+
+__all__ = ["contraction_nodes", "exponent_of", "sum_nodes"]

@@ -1,0 +1,96 @@
+"""What a program costs, as polynomials of its sizes, and the order of programs that holds for all sizes.
+
+Four parts: ``length``, elements on the longest chain of dependent reductions; ``contraction``, floating-point
+operations of contractions; ``pointwise``, elements that all other ops compute; ``materialised``, elements that
+reductions leave for later ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleave.dialects.dims import Size, const, maximum, sym
+from cleave.dialects.graph import Graph, Value
+
+_FREE = frozenset("input constant index rename split merge slice concat gather cast".split())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The four parts; see the module."""
+
+    length: Size
+    contraction: Size
+    pointwise: Size
+    materialised: Size
+
+    @property
+    def parts(self) -> tuple[Size, Size, Size, Size]:
+        return self.length, self.contraction, self.pointwise, self.materialised
+
+    def evaluate(self, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
+        one, two, three, four = (part.evaluate(sizes) for part in self.parts)
+        return one, two, three, four
+
+    def dominates(self, other: Cost) -> bool:
+        """At least as good in every part for all sizes >= 1, and better in one."""
+        return self.parts != other.parts and all(
+            never_more(a, b) for a, b in zip(self.parts, other.parts, strict=True))
+
+    def __str__(self) -> str:
+        return (f"reduction chain {self.length}; contraction flops {self.contraction}; "
+                f"pointwise {self.pointwise}; materialised {self.materialised}")
+
+
+def never_more(a: Size, b: Size) -> bool:
+    """Whether ``a <= b`` is certain where every symbol is at least 1."""
+    if a is b:
+        return True
+    difference = b - a
+    shifted = difference.substitute({name: sym(name) + 1 for name in sorted(difference.symbols)})
+    return all(c >= 0 for _, c in shifted.terms)
+
+
+def product(sizes: list[Size]) -> Size:
+    result = const(1)
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def cost_of(graph: Graph) -> Cost:
+    """The cost of a graph as written; casts and views are free."""
+    length: dict[Value, Size] = {}
+    contraction = pointwise = materialised = const(0)
+    outputs = set(graph.outputs)
+    for value in graph.topological():
+        before = longest([length[operand] for operand in value.operands])
+        elements = product([dim.size for dim in value.dims])
+        if value.op in ("contract", "reduce"):
+            dims = {dim.name: dim.size for operand in value.operands for dim in operand.dims}
+            before = before + product([dims[name] for name in value.attrs["over"]])
+            work = product(list(dims.values()))
+            if value.op == "contract":
+                contraction = contraction + work * 2
+            else:
+                pointwise = pointwise + work
+            if value not in outputs:
+                materialised = materialised + elements
+        elif value.op not in _FREE:
+            pointwise = pointwise + elements
+        length[value] = before
+    return Cost(longest([length[value] for value in graph.outputs]), contraction, pointwise, materialised)
+
+
+def longest(sizes: list[Size]) -> Size:
+    """The maximum, with what is never the larger one left out."""
+    kept: list[Size] = []
+    for size in dict.fromkeys(sizes):
+        if any(never_more(size, other) for other in kept):
+            continue
+        kept = [*(other for other in kept if not never_more(other, size)), size]
+    result = kept[0] if kept else const(0)
+    for size in kept[1:]:
+        result = maximum(result, size)
+    return result

@@ -1,0 +1,285 @@
+"""A plan as a graph of ordinary ops. Everything between the contractions is in f32 (f64 where the source has f64)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+from cleave.dialects import ops
+from cleave.dialects.dims import Dim, Facts
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.dialects.ops import TensorType
+from cleave.search.extract import Plan
+from cleave.search.feeds import Feeds, wider
+from cleave.search.lift import LeafKey, Lifter
+from cleave.search.space import Node, Space
+from cleave.search.terms import Atom, Item, Number, Poly
+
+_REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "max": ("max", ""), "prod": ("prod", "")}
+
+
+class Emitter:
+    """Makes the values of one plan; ``source`` gives name, inputs and facts."""
+
+    def __init__(self, source: Graph, lifter: Lifter, space: Space, feeds: Feeds, facts: Facts) -> None:
+        self.source, self.lifter, self.space, self.feeds = source, lifter, space, feeds
+        self.sizes = lifter.algebra.sizes
+        self.builder = GraphBuilder(source.name, facts)
+        floats = {value.dtype for value in source.topological()}
+        self.compute = "f64" if "f64" in floats else "f32"
+        self.values: dict[Poly, Value] = {}
+        self._casts: dict[tuple[Value, str], Value] = {}
+        self.plan: Plan | None = None
+
+    def graph(self, plan: Plan, goals: list[Poly]) -> Graph:
+        """The program; its outputs have the source's types."""
+        self.plan = plan
+        outputs = tuple(self._output(goal, value.type) for goal, value in zip(goals, self.source.outputs, strict=True))
+        made = Graph(self.source.name, self.source.inputs, outputs, self.builder.facts, dict(self.source.extents))
+        return made.deduplicated()
+
+    def _output(self, goal: Poly, type_: TensorType) -> Value:
+        value = self.value(goal)
+        missing = tuple(dim for dim in type_.dims if dim.name not in value.names)
+        if missing:
+            value = self.builder.add(self.wide(value), self.builder.constant(0.0, self.compute, missing))
+        value = self.cast(value, type_.dtype)
+        if value.names == type_.names:
+            return value
+        if value.op != "input" and ops.OPS[value.op].free_order:
+            return Value(value.op, value.operands, type_, value.attrs, value.location)
+        return Value("cast", (value,), type_)
+
+    def value(self, poly: Poly) -> Value:
+        """The value of a class, made once."""
+        found = self.values.get(poly)
+        if found is None:
+            assert self.plan is not None
+            node = self.plan.choice[poly]
+            found = self.values[poly] = _RULES[node.kind](self, node)
+        return found
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        if value.dtype == dtype:
+            return value
+        key = (value, dtype)
+        if key not in self._casts:
+            self._casts[key] = self.builder.cast(value, dtype=dtype)
+        return self._casts[key]
+
+    def wide(self, value: Value) -> Value:
+        """In the type that pointwise ops and reductions compute in."""
+        return self.cast(value, self.compute) if ops.is_float(value.dtype) else value
+
+    def wide_of(self, poly: Poly) -> Value:
+        return self.wide(self.value(poly))
+
+    def number(self, value: float) -> Value:
+        return self.builder.constant(value, self.compute)
+
+    # --- leaves ----------------------------------------------------------------------------------------------------
+
+    def leaf(self, node: Node) -> Value:
+        atom: Atom = node.data[0]
+        if atom.kind == "constant":
+            return self.number(float(atom.data[0]))
+        if atom.kind == "size":
+            return self._size(atom)
+        key = self.lifter.leaves[atom.data[0]]
+        return self._with_items(self._leaf_value(key, node.children), key.dims, atom.data[1])
+
+    def _size(self, atom: Atom) -> Value:
+        ones = self.builder.constant(1.0, self.compute, (Dim("ones", atom.data[0]),))
+        return self.builder.reduce(ones, kind="sum", over=["ones"])
+
+    def _leaf_value(self, key: LeafKey, operands: tuple[Poly, ...]) -> Value:
+        if key.op == "input":
+            return self.source.inputs[int(str(key.raw_attrs["index"]))]
+        values = tuple(
+            self.cast(self.value(poly), dtype) for poly, dtype in zip(operands, key.operand_dtypes, strict=True))
+        return Value(key.op, values, TensorType(key.dims, key.dtype), key.raw_attrs)
+
+    def position(self, node: Node) -> Value:
+        """0, 1, 2, … along a dimension or a cut one."""
+        dtype, item = node.data
+        name = item if isinstance(item, str) else f"{item.outer}_{item.inner}"
+        dim = Dim(name, self.sizes[name] if isinstance(item, str) else item.whole)
+        value = self.builder.index(dim=str(dim), dtype=dtype)
+        return self._with_items(value, (dim,), (item,))
+
+    def _with_items(self, value: Value, dims: tuple[Dim, ...], items: tuple[Item, ...]) -> Value:
+        """Views of the declared dims under the names of the items."""
+        moved = [(dim, item) for dim, item in zip(dims, items, strict=True) if item != dim.name]
+        taken = {dim.name for dim in dims}
+        steps: list[tuple[str, Item]] = []
+        for dim, item in moved:
+            names = {item} if isinstance(item, str) else {item.outer, item.inner}
+            source = dim.name
+            if names & (taken - {dim.name}):
+                source = f"{dim.name}_was"
+                value = self.builder.rename(value, **{"from": dim.name, "to": str(Dim(source, dim.size))})
+            steps.append((source, item))
+        for source, item in steps:
+            if isinstance(item, str):
+                value = self.builder.rename(value, **{"from": source, "to": str(Dim(item, self.sizes[item]))})
+            else:
+                into = [str(Dim(item.outer, item.outer_size)), str(Dim(item.inner, item.inner_size))]
+                value = self.builder.split(value, dim=source, into=into)
+        return value
+
+    # --- pointwise -------------------------------------------------------------------------------------------------
+
+    def product(self, node: Node) -> Value:
+        """Few multiplications of large tensors: operands of few dims meet first, divisors are multiplied together."""
+        above: list[Value] = []
+        below: list[Value] = []
+        for poly, e in zip(node.children, node.data, strict=True):
+            value, e = self._root(self.wide_of(poly), e)
+            (above if e > 0 else below).extend([value] * int(abs(e)))
+        top, bottom = self._multiplied(above), self._multiplied(below)
+        if bottom is None:
+            return top if top is not None else self.number(1.0)
+        return self.builder.div(top if top is not None else self.number(1.0), bottom)
+
+    def _root(self, value: Value, e: Number) -> tuple[Value, Number]:
+        if isinstance(e, int):
+            return (value, e) if abs(e) <= 4 else (self.builder.pow(value, self.number(float(e))), 1)
+        if e == Fraction(-1, 2):
+            return self.builder.rsqrt(value), 1
+        if Fraction(e).denominator == 2 and abs(e) <= 4:
+            return self.builder.sqrt(value), e * 2
+        return self.builder.pow(value, self.number(float(e))), 1
+
+    def _multiplied(self, values: list[Value]) -> Value | None:
+        values = sorted(values, key=lambda value: len(value.names))
+        while len(values) > 1:
+            pairs = [(self._grown(a, b), i, j) for i, a in enumerate(values) for j, b in enumerate(values) if i < j]
+            _, i, j = min(pairs)
+            joined = self.builder.mul(values[i], values[j])
+            values = [value for k, value in enumerate(values) if k not in (i, j)] + [joined]
+        return values[0] if values else None
+
+    def _grown(self, a: Value, b: Value) -> tuple[int, int]:
+        """How many dims the product has beyond its larger operand, and in all."""
+        union = len({*a.names, *b.names})
+        return union - max(len(a.names), len(b.names)), union
+
+    def add(self, node: Node) -> Value:
+        total: Value | None = None
+        for c, poly in sorted(zip(node.data, node.children, strict=True), key=lambda pair: pair[0] < 0):
+            value = self.wide_of(poly)
+            if abs(c) != 1:
+                value = self.builder.mul(value, self.number(float(abs(c))))
+            if total is None:
+                total = value if c > 0 else self.builder.neg(value)
+            else:
+                total = self.builder.add(total, value) if c > 0 else self.builder.sub(total, value)
+        return total if total is not None else self.number(0.0)
+
+    def guarded_exp(self, node: Node) -> Value:
+        """exp(core - maximum), 0 where the part has no element above -inf."""
+        core, maximum = (self.wide_of(child) for child in node.children)
+        empty = self.builder.cmp(maximum, self.number(float("-inf")), predicate="eq")
+        guarded = self.builder.select(empty, self.number(0.0), maximum)
+        return self.builder.exp(self.builder.sub(core, guarded))
+
+    def select(self, node: Node) -> Value:
+        condition, a, b = node.children
+        return self.builder.select(self.value(condition), self.wide_of(a), self.wide_of(b))
+
+    def fn(self, node: Node) -> Value:
+        """A function by the name that `lift` gave it: ``op``, ``op:dtype`` or ``op:attr=value:dtype``."""
+        op, *rest = node.data[0].split(":")
+        b = self.builder
+        if op == "constant":
+            return b.constant(int(rest[0]), rest[1])
+        if op == "cast":
+            return b.cast(self.cast(self.value(node.children[0]), rest[0]), dtype=rest[1])
+        args = [self.wide_of(child) for child in node.children]
+        if op == "reciprocal":
+            return b.div(self.number(1.0), args[0])
+        if op == "max" and not rest:
+            result = args[0]
+            for arg in args[1:]:
+                result = b.max(result, arg)
+            return result
+        attrs = dict([rest[0].split("=")]) if len(rest) == 2 else {}
+        return b.op(op, *args, **attrs)
+
+    # --- reductions ------------------------------------------------------------------------------------------------
+
+    def reduce(self, node: Node) -> Value:
+        kind, over = node.data
+        value = self.wide_of(node.children[0])
+        if kind.startswith(("reduce:kind=", "contract:")):
+            name = kind.split("=")[1].split(":")[0] if kind.startswith("reduce") else "sum"
+            return self.builder.reduce(value, kind=name, over=list(over))
+        return self.builder.reduce(value, kind=_REDUCTIONS[kind][0], over=list(over))
+
+    def contract(self, node: Node) -> Value:
+        return self._contract(node.children, list(node.data))
+
+    def _contract(self, children: tuple[Poly, ...], over: list[str]) -> Value:
+        a, b = (self.value(child) for child in children)
+        dtypes = [self._operand_dtype(child, over) for child in children]
+        dtype = wider(*dtypes)
+        return self.builder.contract(self.cast(a, dtype), self.cast(b, dtype), over=over, dtype=self.compute)
+
+    def _operand_dtype(self, poly: Poly, over: list[str]) -> str:
+        cut = self.space.cut
+        narrow = self.feeds.narrow(poly)
+        if narrow is None or (cut is not None and over == [cut.pair.outer]):
+            return self.compute
+        value = self.value(poly)
+        assert self.plan is not None
+        safe = (value.dtype == narrow or poly in self.feeds.exact or narrow == "bf16"
+                or self.plan.choice[poly].kind == "guarded_exp" or self._below_one(poly))
+        return narrow if safe else "tf32"
+
+    def _below_one(self, poly: Poly) -> bool:
+        """An exponential of something minus its maximum."""
+        assert self.plan is not None
+        node = self.plan.choice[poly]
+        is_exp = node.kind == "exp" or (node.kind == "op" and node.data[0] == "exp")
+        return is_exp and any(family.core is self.lifter.algebra.add(node.children[0], family.stabiliser)
+                              for family in self.space.stability.families)
+
+    # --- the source's ops --------------------------------------------------------------------------------------------
+
+    def op(self, node: Node) -> Value:
+        name, attrs = node.data[0], dict(node.data[1])
+        if name == "contract":
+            return self._contract(node.children, list(attrs["over"]))
+        return self.builder.op(name, *(self.wide_of(child) for child in node.children), **attrs)
+
+    def rename(self, node: Node) -> Value:
+        old, new = node.data
+        to = str(Dim(new, self.sizes[new]))
+        return self.builder.rename(self.value(node.children[0]), **{"from": old, "to": to})
+
+    def round(self, node: Node) -> Value:
+        return self.cast(self.value(node.children[0]), node.data[0])
+
+    def exp(self, node: Node) -> Value:
+        return self.builder.exp(self.wide_of(node.children[0]))
+
+    def const(self, node: Node) -> Value:
+        return self.number(float(node.data[0]))
+
+
+_RULES: Mapping[str, Callable[[Emitter, Node], Value]] = {
+    "const": Emitter.const,
+    "leaf": Emitter.leaf,
+    "position": Emitter.position,
+    "op": Emitter.op,
+    "fn": Emitter.fn,
+    "round": Emitter.round,
+    "product": Emitter.product,
+    "add": Emitter.add,
+    "exp": Emitter.exp,
+    "guarded_exp": Emitter.guarded_exp,
+    "select": Emitter.select,
+    "contract": Emitter.contract,
+    "reduce": Emitter.reduce,
+    "rename": Emitter.rename,
+}

@@ -1,0 +1,222 @@
+"""The k best programs of a space: for each class the few best sets of nodes, shared parts counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product as cartesian
+
+from cleave.dialects.dims import Size
+from cleave.search.space import Node, Space
+from cleave.search.terms import Poly
+
+MAX_COMBINATIONS = 48
+MAX_ROUNDS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A choice of one node for each class that a value needs. Numbers are at the sizes that rank plans."""
+
+    choice: Mapping[Poly, Node]
+    lengths: Mapping[Poly, float]
+    length: float
+    work: float
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return self.length, self.work
+
+    def key(self) -> tuple[tuple[int, str], ...]:
+        return tuple(sorted((poly.id, repr(node)) for poly, node in self.choice.items()))
+
+
+class Extractor:
+    """Plans by repeated improvement until none changes; ``beam`` plans are kept for each class."""
+
+    def __init__(self, space: Space, sizes: Mapping[str, int], beam: int = 4) -> None:
+        self.space, self.sizes, self.beam = space, sizes, beam
+        self.plans: dict[Poly, list[Plan]] = {}
+        self._extents: dict[Size, int] = {}
+        self._work: dict[Node, tuple[float, float]] = {}
+
+    def run(self, goals: Sequence[Poly]) -> list[Plan]:
+        """The best plans for all goals together, best first; none where a goal has no program."""
+        order = self._operands_first(goals)
+        users: dict[Poly, dict[Poly, None]] = {}
+        for poly in order:
+            for node in self.space.nodes.get(poly, ()):
+                for child in node.children:
+                    users.setdefault(child, {})[poly] = None
+        pending = dict.fromkeys(order)
+        for _ in range(MAX_ROUNDS):
+            if not pending:
+                break
+            now, pending = pending, {}
+            for poly in order:
+                if poly in now and self._improve(poly):
+                    pending |= users.get(poly, {})
+        return self._joined(goals)
+
+    def _operands_first(self, goals: Sequence[Poly]) -> list[Poly]:
+        order: dict[Poly, None] = {}
+        open_: set[Poly] = set()
+        stack = [(goal, False) for goal in reversed(goals)]
+        while stack:
+            poly, ready = stack.pop()
+            if ready:
+                order[poly] = None
+            elif poly not in order and poly not in open_:
+                open_.add(poly)
+                stack.append((poly, True))
+                children = [child for node in self.space.nodes.get(poly, ()) for child in node.children]
+                stack.extend((child, False) for child in reversed(children))
+        return list(order)
+
+    def _improve(self, poly: Poly) -> bool:
+        found: list[Plan] = []
+        for node in self.space.nodes.get(poly, ()):
+            found.extend(self._plans_of(poly, node))
+        kept = self._best(found)
+        old = self.plans.get(poly, [])
+        if [plan.rank for plan in kept] == [plan.rank for plan in old]:
+            return False
+        self.plans[poly] = kept
+        return True
+
+    def _plans_of(self, poly: Poly, node: Node) -> list[Plan]:
+        options = [self.plans.get(child, []) for child in dict.fromkeys(node.children)]
+        if not all(options):
+            return []
+        limit = self.beam
+        while limit > 1 and limit ** len(options) > MAX_COMBINATIONS:
+            limit -= 1
+        result: list[Plan] = []
+        for combination in cartesian(*(plans[:limit] for plans in options)):
+            plan = self._join(poly, node, combination)
+            if plan is not None:
+                result.append(plan)
+        if not result:
+            plan = self._join(poly, node, tuple(plans[0] for plans in options), force=True)
+            result = [plan] if plan is not None else []
+        return result
+
+    def _join(self, poly: Poly, node: Node, plans: Sequence[Plan], force: bool = False) -> Plan | None:
+        choice: dict[Poly, Node] = {}
+        lengths: dict[Poly, float] = {}
+        for plan in plans:
+            for key, chosen in plan.choice.items():
+                if choice.setdefault(key, chosen) is not chosen and choice[key] != chosen:
+                    if not force:
+                        return None
+                    continue
+                lengths.setdefault(key, plan.lengths[key])
+        if poly in choice:
+            return None  # the class would need itself
+        if force and not _acyclic(choice, node.children):
+            return None
+        work, own = self._cost(node, poly)
+        choice[poly] = node
+        lengths[poly] = max((lengths[child] for child in node.children), default=0) + own
+        total = sum(self._cost(chosen, key)[0] for key, chosen in choice.items())
+        return Plan(choice, lengths, lengths[poly], total)
+
+    def _joined(self, goals: Sequence[Poly]) -> list[Plan]:
+        goals = list(dict.fromkeys(goals))
+        options = [self.plans.get(goal, []) for goal in goals]
+        if not all(options):
+            return []
+        limit = max(self.beam, 1)
+        while limit > 1 and limit ** len(options) > 4 * MAX_COMBINATIONS:
+            limit -= 1
+        result: list[Plan] = []
+        for combination in cartesian(*(plans[:limit] for plans in options)):
+            choice: dict[Poly, Node] = {}
+            lengths: dict[Poly, float] = {}
+            agree = True
+            for plan in combination:
+                for key, node in plan.choice.items():
+                    agree = agree and choice.setdefault(key, node) == node
+                    lengths.setdefault(key, plan.lengths[key])
+            if agree or (not result and _acyclic(choice, goals)):
+                work = sum(self._cost(node, key)[0] for key, node in choice.items())
+                result.append(Plan(choice, lengths, max(lengths[goal] for goal in goals), work))
+        return self._best(result)
+
+    def _best(self, plans: list[Plan]) -> list[Plan]:
+        """The cheapest of each length first, then the next cheapest."""
+        plans = sorted(plans, key=lambda plan: (plan.work, plan.length))
+        front: list[Plan] = []
+        others: list[Plan] = []
+        shortest = float("inf")
+        seen: set[tuple[float, float]] = set()
+        for plan in plans:
+            if plan.rank in seen:
+                continue
+            seen.add(plan.rank)
+            if plan.length < shortest:
+                shortest = plan.length
+                front.append(plan)
+            else:
+                others.append(plan)
+        if len(front) > self.beam:
+            front = [*front[: self.beam - 1], front[-1]]
+        return sorted([*front, *others[: self.beam - len(front)]], key=lambda plan: plan.rank)
+
+    # --- cost of one node ----------------------------------------------------------------------------------------------
+
+    def _cost(self, node: Node, poly: Poly) -> tuple[float, float]:
+        """Work, and the length that the node adds to a chain of reductions."""
+        found = self._work.get(node)
+        if found is None:
+            found = self._work[node] = self._price(node, poly)
+        return found
+
+    def _price(self, node: Node, poly: Poly) -> tuple[float, float]:
+        if node.kind in ("leaf", "const", "rename", "split", "round"):
+            return 0.0, 0.0
+        over: tuple[str, ...] = ()
+        if node.kind == "contract":
+            over = node.data
+        elif node.kind == "reduce":
+            over = node.data[1]
+        elif node.kind == "op" and node.data[0] in ("contract", "reduce"):
+            over = dict(node.data[1])["over"]
+        if over:
+            names = sorted(set().union(*(child.free for child in node.children)) | set(over))
+            contraction = node.kind == "contract" or node.data[0] == "contract"
+            # A tensor core does a multiplication and an addition where other units do a fraction of an op.
+            return self._elements(names) * (0.25 if contraction else 1.0) + self._elements(poly.free), \
+                self._elements(over)
+        steps = max(1, len(node.children) - 1) + sum(1 for e in node.data if e in (-1, 2))
+        if node.kind in ("op", "fn", "exp", "select"):
+            steps = 1
+        return self._elements(sorted(poly.free)) * steps, 0.0
+
+    def _elements(self, names: Sequence[str] | frozenset[str]) -> float:
+        result = 1.0
+        for name in sorted(names):
+            result *= self._extent(self.space.algebra.sizes[name])
+        return result
+
+    def _extent(self, size: Size) -> int:
+        found = self._extents.get(size)
+        if found is None:
+            found = self._extents[size] = size.evaluate(self.sizes)
+        return found
+
+
+def _acyclic(choice: Mapping[Poly, Node], goals: Sequence[Poly]) -> bool:
+    state: dict[Poly, int] = {}
+
+    def visit(poly: Poly) -> bool:
+        if state.get(poly) == 2:
+            return True
+        if state.get(poly) == 1 or poly not in choice:
+            return False
+        state[poly] = 1
+        fine = all(visit(child) for child in choice[poly].children)
+        state[poly] = 2
+        return fine
+
+    return all(visit(goal) for goal in goals)

@@ -1,0 +1,78 @@
+"""Which element type a contraction's operand gets (docs/architecture.md, casts).
+
+The source decides: what it feeds to tensor cores in a narrow type may be fed so again. A value that the source never
+had in that type gets it only if it is range safe; else ``tf32``, which rounds alike and has the range of f32. An
+operand with a factor that the source contracts in f32 stays f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cleave.dialects.graph import Graph, Value
+from cleave.search.terms import Atom, Poly, parts
+
+Signature = tuple[object, ...]
+_NARROW = ("f16", "bf16", "tf32")
+
+
+class Feeds:
+    """The source's contraction operands: by normal form, and by the factors in them."""
+
+    def __init__(self, graph: Graph, forms: Mapping[Value, Poly]) -> None:
+        self.exact: dict[Poly, str] = {}
+        self.factors: dict[Signature, str] = {}
+        for value in graph.topological():
+            if value.op == "contract":
+                for operand in value.operands:
+                    self.exact.setdefault(forms[operand], operand.dtype)
+                    for signature in signatures(forms[operand]):
+                        self.factors[signature] = wider(self.factors.get(signature, operand.dtype), operand.dtype)
+
+    def narrow(self, poly: Poly) -> str | None:
+        """The narrow type in which the source feeds all factors of the value, if there is one."""
+        if poly in self.exact:
+            return self.exact[poly] if self.exact[poly] in _NARROW else None
+        found = [self.factors.get(signature, "f32") for signature in signatures(poly)]
+        kinds = dict.fromkeys(found)
+        if not found or any(kind not in _NARROW for kind in kinds):
+            return None
+        return found[0] if len(kinds) == 1 else "tf32"
+
+
+def wider(a: str, b: str) -> str:
+    """Of two operand types the one that loses less; two different narrow ones make tf32."""
+    if a == b:
+        return a
+    for kind in ("f64", "f32"):
+        if kind in (a, b):
+            return kind
+    return "tf32"
+
+
+def signatures(poly: Poly) -> list[Signature]:
+    """What the factors are, whatever the names of their dims."""
+    found: dict[Signature, None] = {}
+    for mono, _ in poly:
+        for atom, _ in mono:
+            found |= dict.fromkeys(_of_atom(atom))
+    return list(found)
+
+
+def _of_atom(atom: Atom) -> Iterable[Signature]:
+    kind, data = atom.kind, atom.data
+    if kind in ("sum", "poly"):
+        body: Iterable[tuple[object, ...]] = parts(atom)
+        return [s for part in body for mono, _ in part for a, _ in mono for s in _of_atom(a)]  # type: ignore[union-attr]
+    if kind in ("prime", "size"):
+        return []
+    if kind == "leaf":
+        return [("leaf", data[0])]
+    name = data[0] if kind == "fn" else ""
+    return [(kind, name, *sorted(_leaves(atom)))]
+
+
+def _leaves(atom: Atom) -> set[int]:
+    if atom.kind == "leaf":
+        return {atom.data[0]}
+    return {leaf for part in parts(atom) for mono, _ in part for a, _ in mono for leaf in _leaves(a)}

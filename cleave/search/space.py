@@ -1,0 +1,153 @@
+"""The space of programs: classes of equal values, and the nodes that compute them.
+
+A class is a normal form. Its nodes come from two sources: the source program's own ops, and *goal-directed*
+enumeration, which reads off the normal form every way to take it apart: common factors, orders of contraction,
+factors of a ratio, partial sums of a split. Each part is again a normal form that completes to its goal with the other
+parts, so nothing is made that no program needs and the space is finite without a bound on the number of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from cleave.dialects.dims import Size
+from cleave.search.binders import Algebra
+from cleave.search.normal_form import content_of
+from cleave.search.stability import Stability
+from cleave.search.terms import Item, Mono, OutOfFuel, Pair, Poly, simple
+
+
+@dataclass(frozen=True)
+class Node:
+    """One way to compute a class from others.
+
+    ``kind``: const (number), leaf (atom), op (name, attrs), fn (function name), round (dtype), product (exponents),
+    add (coefficients), exp, guarded_exp (core, maximum of a part), where (polarity), select, contract (over), reduce
+    (kind, over), rename (from, to), split (dim, into).
+    """
+
+    kind: str
+    data: tuple[Any, ...]
+    children: tuple[Poly, ...]
+    seed: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A dimension that this space computes in parts."""
+
+    size: Size
+    pair: Pair
+
+
+class Space:
+    """Classes and nodes reachable from goals. ``names``: the dims' names for each size, in the source's order."""
+
+    def __init__(self, algebra: Algebra, stability: Stability, names: Mapping[Size, list[str]], cut: Cut | None) -> None:
+        self.algebra, self.stability, self.names, self.cut = algebra, stability, names, cut
+        self.nodes: dict[Poly, dict[Node, None]] = {}
+        self.seeds: dict[Poly, list[Node]] = {}
+        self.rejected: dict[str, int] = {}
+        self.complete = True
+        self.leaf_operands: Callable[[int], tuple[Poly, ...]] = lambda _: ()
+        self.guards: dict[Poly, tuple[Poly, Poly]] = {}
+        self.known_products: list[Poly] = []
+        self._known_sums: list[Poly] = []
+        self._scales: dict[Poly, Poly] = {}
+
+    def seed(self, poly: Poly, node: Node) -> None:
+        """A node of the source program; it is in the space only if a goal needs its class."""
+        nodes = self.seeds.setdefault(poly, [])
+        if node not in nodes:
+            nodes.append(node)
+            self._remember(poly)
+
+    def _remember(self, poly: Poly) -> None:
+        """Values of the source are parts that products and sums may be taken apart into."""
+        if len(poly) == 1:
+            mono, c = poly.terms[0]
+            trivial = c == 1 and len(mono) == 1 and mono[0][1] == 1
+            if mono and not trivial and poly not in self.known_products:
+                self.known_products.append(poly)
+        elif len(poly) > 1:
+            if poly not in self._known_sums:
+                self._known_sums.append(poly)
+            self._scales.setdefault(self._unit(poly), poly)
+
+    def _unit(self, poly: Poly) -> Poly:
+        content = content_of(poly)
+        if poly.terms[0][1] < 0:
+            content = -content
+        return self.algebra.scale(poly, simple(Fraction(1) / content))
+
+    def scaled(self, poly: Poly) -> Poly:
+        """A multiple of the sum that the source computes, or one whose coefficients are of ordinary magnitude."""
+        if len(poly) < 2:
+            return poly
+        known = self._scales.get(self._unit(poly))
+        if known is not None:
+            return known
+        largest = max(abs(c) for _, c in poly)
+        if 1e-3 <= largest <= 1e3:
+            return poly
+        return self.algebra.scale(poly, simple(Fraction(1) / Fraction(largest)))
+
+    def known_sums(self, poly: Poly) -> list[list[Mono]]:
+        """Groups of terms that the source adds up somewhere."""
+        terms = dict(poly.terms)
+        return [[mono for mono, _ in known] for known in self._known_sums
+                if known is not poly and all(terms.get(mono) == c for mono, c in known)]
+
+    def grow(self, goals: Iterable[Poly], enumerate_nodes: Callable[[Space, Poly], Iterable[Node]],
+             max_classes: int, expired: Callable[[], bool]) -> None:
+        """Enumerate until nothing new is needed, or a limit is reached (then ``complete`` is False)."""
+        queue = list(goals)
+        position = 0
+        while position < len(queue):
+            poly = queue[position]
+            position += 1
+            if poly in self.nodes:
+                continue
+            if len(self.nodes) >= max_classes or expired():
+                self.complete = False
+                # The source's own nodes still lead to a program.
+                self.nodes[poly] = dict.fromkeys(self.seeds.get(poly, ()))
+            else:
+                self.nodes[poly] = dict.fromkeys(self.seeds.get(poly, ()))
+                try:
+                    self.nodes[poly] |= dict.fromkeys(enumerate_nodes(self, poly))
+                except OutOfFuel as error:
+                    self.reject(str(error))
+            queue.extend(child for node in self.nodes[poly] for child in node.children)
+
+    def reject(self, why: str) -> None:
+        self.rejected[why] = self.rejected.get(why, 0) + 1
+
+    def opening(self, bound: Iterable[tuple[str, Size]], avoid: Iterable[str]) -> dict[str, Item]:
+        """Real names for bound ones: names that the source gives dims of that size, and the pair for a cut one."""
+        taken = set(avoid)
+        result: dict[str, Item] = {}
+        for name, size in bound:
+            if self.cut is not None and size is self.cut.size and "'" not in name:
+                pair = self.cut.pair
+                if {pair.outer, pair.inner} & taken:
+                    raise OutOfFuel("a cut dimension meets itself")
+                taken |= {pair.outer, pair.inner}
+                result[name] = pair
+                continue
+            chosen = next((n for n in self.names.get(size, ()) if n not in taken), None)
+            if chosen is None:
+                chosen = self._invent(size, taken)
+            taken.add(chosen)
+            result[name] = chosen
+        return result
+
+    def _invent(self, size: Size, taken: set[str]) -> str:
+        number = 1
+        while f"r{number}" in taken or self.algebra.sizes.get(f"r{number}", size) is not size:
+            number += 1
+        self.algebra.sizes[f"r{number}"] = size
+        return f"r{number}"

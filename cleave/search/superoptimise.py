@@ -1,0 +1,210 @@
+"""The superoptimiser's entry: a graph in, equal graphs out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cleave.dialects.dims import Dim, Facts, Size, ceildiv, sym
+from cleave.dialects.graph import Graph, Value
+from cleave.errors import CleaveError
+from cleave.search.binders import Algebra
+from cleave.search.certificate import Certificate
+from cleave.search.check import Checker
+from cleave.search.cost import Cost, cost_of
+from cleave.search.emit import Emitter
+from cleave.search.enumerate import nodes_of
+from cleave.search.extract import Extractor
+from cleave.search.feeds import Feeds
+from cleave.search.lift import Lifter, Unliftable
+from cleave.search.reduced_dims import splittable_sizes
+from cleave.search.seeds import make_space
+from cleave.search.space import Cut, Space
+from cleave.search.terms import OutOfFuel, Poly, show
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """``keep``: alternatives beside the original. ``time_limit`` in seconds, of which results must not depend: it is a
+    last resort, ``max_classes`` is the bound that counts. ``split``: cut eventually reduced dims in parts."""
+
+    max_classes: int = 2000
+    time_limit: float = 60.0
+    keep: int = 6
+    split: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A program equal to the source; ``split`` names the dimension that it cuts, if it does."""
+
+    graph: Graph
+    cost: Cost
+    certificate: Certificate
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A candidate that was not returned, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass
+class Statistics:
+    """The space explored. ``complete`` is False where a limit cut the search short."""
+
+    classes: int = 0
+    nodes: int = 0
+    candidates: int = 0
+    seconds: float = 0.0
+    complete: bool = True
+    spaces: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """``alternatives[0]`` is the source itself."""
+
+    alternatives: tuple[Alternative, ...]
+    statistics: Statistics
+    rejected: tuple[Rejected, ...]
+
+
+def superoptimise(graph: Graph, options: SearchOptions | None = None) -> SearchResult:
+    """Programs equal to ``graph`` for all sizes, the source first, then by length of the chain of reductions.
+
+    Never fails for want of algebra: a graph that cannot be brought into terms is returned alone, with the reason in
+    ``rejected``.
+    """
+    return _Search(graph, options or SearchOptions()).run()
+
+
+class _Search:
+    def __init__(self, graph: Graph, options: SearchOptions) -> None:
+        self.source, self.options = graph, options
+        self.started = time.monotonic()
+        self.algebra = Algebra()
+        self.lifter = Lifter(self.algebra)
+        self.statistics = Statistics()
+        self.rejected: list[Rejected] = []
+        self.found: list[Alternative] = []
+
+    def run(self) -> SearchResult:
+        try:
+            forms = self.lifter.lift(self.source)
+        except (Unliftable, OutOfFuel) as error:
+            self.rejected.append(Rejected(self.source.name, f"not searched: {error}"))
+            self.statistics.complete = False
+            return self._result(Certificate((), notes=(f"the source itself; not searched: {error}",)))
+        goals = [forms[output] for output in self.source.outputs]
+        certificate = Certificate(tuple(map(show, goals)), self.source.facts.texts, notes=("the source itself",))
+        if not goals:
+            return self._result(certificate)
+        checker = Checker(self.source, self.lifter, goals, self.options.seed)
+        for cut in self._cuts(goals):
+            if self._expired():
+                self.statistics.complete = False
+                break
+            self._search(forms, goals, cut, checker)
+        return self._result(certificate)
+
+    def _cuts(self, goals: list[Poly]) -> list[Cut | None]:
+        cuts: list[Cut | None] = [None]
+        if not self.options.split:
+            return cuts
+        outputs = {dim.size for value in self.source.outputs for dim in value.dims}
+        for size in splittable_sizes(goals):
+            if size not in outputs:
+                cuts.append(self._cut(size))
+        return cuts
+
+    def _cut(self, size: Size) -> Cut:
+        taken = {*self.algebra.sizes, *(s for value in self.source.topological() for d in value.dims for s in d.size.symbols)}
+        names: list[str] = []
+        for letter in ("s", "t"):
+            name = next(n for n in (letter, *(f"{letter}{i}" for i in range(1, 99))) if n not in taken)
+            taken.add(name)
+            names.append(name)
+        outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
+        return Cut(size, self.lifter.pair(outer, inner, size))
+
+    def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, checker: Checker) -> None:
+        space = make_space(self.source, forms, self.lifter, cut)
+        space.grow(goals, nodes_of, self.options.max_classes, self._expired)
+        self.statistics.classes += len(space.nodes)
+        self.statistics.nodes += sum(map(len, space.nodes.values()))
+        self.statistics.complete &= space.complete
+        label = "whole" if cut is None else f"{cut.size} cut"
+        self.statistics.spaces.append(f"{label}: {len(space.nodes)} classes")
+        self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
+        feeds = Feeds(self.source, forms)
+        facts = self.source.facts
+        if cut is not None:
+            facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
+        for plan in Extractor(space, self._nominal(), beam=self.options.keep).run(goals):
+            self.statistics.candidates += 1
+            try:
+                graph = Emitter(self.source, self.lifter, space, feeds, facts).graph(plan, goals)
+            except (CleaveError, OutOfFuel) as error:
+                self.rejected.append(Rejected(label, f"no program: {error}"))
+                continue
+            self._admit(graph, label, cut, checker)
+
+    def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> None:
+        cost = cost_of(graph)
+        known = [*(a.graph for a in self.found), self.source]
+        if any(same_program(graph, other) for other in known):
+            return
+        certificate, why = checker.check(graph)
+        if certificate is None:
+            self.rejected.append(Rejected(f"{label}: {cost}", why))
+            return
+        split = None if cut is None else str(cut.size)
+        self.found.append(Alternative(graph, cost, certificate, split))
+
+    def _nominal(self) -> dict[str, int]:
+        """Sizes that rank plans: ordinary ones, whatever the real extents are, for the search is on symbols."""
+        symbols = sorted({s for size in self.algebra.sizes.values() for s in size.symbols})
+        return {name: 16 if name in self._part_counts() else 512 + 16 * i for i, name in enumerate(symbols)}
+
+    def _part_counts(self) -> set[str]:
+        return {str(size) for name, size in self.algebra.sizes.items() if name in ("s",) or name.startswith("s")
+                and name[1:].isdigit()}
+
+    def _expired(self) -> bool:
+        return time.monotonic() - self.started > self.options.time_limit
+
+    def _result(self, certificate: Certificate) -> SearchResult:
+        source = Alternative(self.source, cost_of(self.source), certificate)
+        kept = self._front(source)
+        self.statistics.seconds = time.monotonic() - self.started
+        return SearchResult((source, *kept), replace(self.statistics), tuple(self.rejected))
+
+    def _front(self, source: Alternative) -> list[Alternative]:
+        """Those that no other one of the same kind dominates, in the order of the nominal sizes."""
+        kept: list[Alternative] = []
+        for a in self.found:
+            rivals = [b for b in (*self.found, source) if b.split == a.split and b is not a]
+            better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
+            if better is None:
+                kept.append(a)
+            else:
+                self.rejected.append(Rejected(str(a.cost), f"dominated by {better.cost}"))
+        sizes = self._nominal()
+        kept.sort(key=lambda a: (a.split is not None, a.cost.evaluate(sizes)))
+        whole = [a for a in kept if a.split is None][: self.options.keep]
+        return [*whole, *[a for a in kept if a.split is not None][: self.options.keep]]
+
+
+def same_program(a: Graph, b: Graph) -> bool:
+    """Whether two graphs are the same ops on the same inputs."""
+    return _lines(a) == _lines(b)
+
+
+def _lines(graph: Graph) -> list[str]:
+    return str(graph.deduplicated()).splitlines()[1:]
