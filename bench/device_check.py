@@ -1,0 +1,39 @@
+"""Are the kernels right on a real GPU?
+
+``prepare OUT_DIR`` (no GPU needed) compiles every case; ``run IN_DIR OUT_DIR`` (GPU, PyTorch and this repository, but
+neither MLIR nor Triton's compiler) runs them, compares with float64 and times the large ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    prepare = commands.add_parser("prepare", help="schedule, lower and compile the cases")
+    prepare.add_argument("out", type=Path)
+    prepare.add_argument("--only", default="", help="subjects whose name contains this")
+    prepare.add_argument("--schedules", type=int, default=3, help="schedules for each graph and hint, best first")
+    prepare.add_argument("--workers", type=int, default=2)
+    run = commands.add_parser("run", help="run the cases on the GPU")
+    run.add_argument("cases", type=Path)
+    run.add_argument("out", type=Path)
+    run.add_argument("--seconds", type=float, default=200, help="the most that one pass over all cases may take")
+    arguments = parser.parse_args()
+    if arguments.command == "prepare":
+        from device_prepare import prepare_cases
+
+        return prepare_cases(arguments.out, arguments.only, arguments.schedules, arguments.workers)
+    from device_run import run_cases
+
+    return run_cases(arguments.cases, arguments.out, arguments.seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

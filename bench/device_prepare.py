@@ -1,0 +1,231 @@
+"""Schedule, lower and compile the cases of the device check, and compute the references of the small ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from device_cases import Sizes, Subject, subjects
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.lowering.compile_ttir import Compiled, compile_many
+from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.lower_to_triton import LowerToTriton
+from plan_fallback import launch_plan
+from cleave.lowering.targets import Target
+from cleave.lowering.workers import Workers
+from cleave.passes.graph_io import from_graph
+from cleave.passes.tile_io import from_tile_program
+from cleave.reference import run
+from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
+from cleave.schedule.target import target_named
+from cleave.schedule.tile_program import TileProgram
+
+ARCH = "sm_90"
+CARRIED = 2_000_000
+"""Multiply-adds up to which a run's reference is computed here."""
+
+NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
+_PARAM = re.compile(r"\.param \.(\w+)")
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A schedule of a subject, as far as this process takes it."""
+
+    key: str
+    subject: Subject
+    plan: LaunchPlan
+    kernels: Sequence[KernelModule]
+    tilings: Sequence[str]
+
+
+def prepare_cases(out: Path, only: str, schedules: int, workers: int) -> int:
+    """Write ``cases.json``, the cubins and the carried references to ``out``."""
+    started = time.monotonic()
+    (out / "cubin").mkdir(parents=True, exist_ok=True)
+    chosen = [subject for subject in subjects() if only in subject.name]
+    problems: list[str] = []
+    lowered: list[Lowered] = []
+    for subject in chosen:
+        try:
+            lowered += _lowered(subject, schedules)
+        except CleaveError as error:
+            problems.append(f"{subject.name}: {error}")
+    print(f"{len(chosen)} subjects, {len(lowered)} schedules, {time.monotonic() - started:.0f} s", flush=True)
+    programs = _compile(lowered, out, workers, problems)
+    data = [entry for subject in chosen for entry in _datasets(subject, out)]
+    cases = {"arch": ARCH, "programs": programs, "data": data, "problems": problems}
+    (out / "cases.json").write_text(json.dumps(cases))
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    took = time.monotonic() - started
+    print(f"{len(programs)} programs, {len(data)} sets of inputs, {size / 1e6:.1f} MB, {took:.0f} s")
+    for problem in problems:
+        print(f"PROBLEM {problem}")
+    return 1 if problems else 0
+
+
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+
+def _lowered(subject: Subject, schedules: int) -> Iterator[Lowered]:
+    """Different schedules of a subject: for each hint the chosen one and others that fit, over the whole range."""
+    seen: set[str] = set()
+    for hint in subject.hints:
+        scheduled = schedule(subject.graph.deduplicated(), ScheduleOptions(sizes=hint))
+        for number in range(schedules):
+            program, tilings = _alternative(scheduled, number / max(1, schedules))
+            if str(tilings) in seen:
+                continue
+            seen.add(str(tilings))
+            key = f"{subject.name}.{len(seen)}"
+            plan, kernels = _lower(program)
+            yield Lowered(key, subject, plan, kernels, tilings)
+
+
+def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[str]]:
+    """The program with, for each launch, the candidate at ``share`` of those that fit, best first."""
+    launches, tilings = [], []
+    for launch, ranked in zip(scheduled.program.launches, scheduled.candidates, strict=True):
+        fitting = [candidate for candidate in ranked if candidate.cost.fits(target_named("h200"))]
+        candidate = fitting[int(share * len(fitting))]
+        launches.append(replace(launch, kernel=replace(candidate.kernel, name=launch.kernel.name),
+                                operands=candidate.operands))
+        tilings.append(f"{candidate.tiling}, {candidate.kernel.num_stages} stages")
+    return replace(scheduled.program, launches=tuple(launches)), tilings
+
+
+def _lower(program: TileProgram) -> tuple[LaunchPlan, list[KernelModule]]:
+    ctx = context(allow_unregistered=True)
+    with ctx, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        LowerToTriton().apply(ctx, module)
+        return launch_plan(module), kernel_modules(module)
+
+
+# --- binaries --------------------------------------------------------------------------------------------------------
+
+
+def _compile(lowered: Sequence[Lowered], out: Path, workers: int, problems: list[str]) -> list[dict[str, Any]]:
+    target = Target.parse(ARCH)
+    kernels = [(entry, kernel) for entry in lowered for kernel in entry.kernels]
+    with Workers(workers) as pool:
+        outcomes = compile_many([kernel.request(target) for _, kernel in kernels], pool)
+    compiled: dict[str, list[dict[str, Any]]] = {}
+    refused: set[str] = set()
+    for (entry, kernel), outcome in zip(kernels, outcomes, strict=True):
+        problem = str(outcome) if isinstance(outcome, CleaveError) else _unfit(outcome, kernel)
+        if problem or isinstance(outcome, CleaveError):
+            problems.append(f"{entry.key} {kernel.name} {entry.tilings}: {problem}")
+            refused.add(entry.key)
+            continue
+        path = f"cubin/{entry.key}.{kernel.name}"
+        (out / path).write_bytes(outcome.cubin or b"")
+        compiled.setdefault(entry.key, []).append(_metadata(outcome, path))
+        (out.parent / "ttir").mkdir(exist_ok=True)
+        (out.parent / "ttir" / f"{entry.key}.{kernel.name}.mlir").write_text(kernel.text)
+    return [_program(entry, compiled[entry.key]) for entry in lowered if entry.key not in refused]
+
+
+def _unfit(kernel: Compiled, module: KernelModule) -> str:
+    """What is wrong with a compiled kernel; empty if nothing is."""
+    if not kernel.fits:
+        return f"needs {kernel.shared} bytes of shared memory"
+    head = kernel.ptx[kernel.ptx.index(".visible .entry") :]
+    types = _PARAM.findall(head[: head.index(")")])
+    widths = {"in": "u64", "size": "u32", "stride": "u64"}
+    wanted = [widths[text.partition(":")[0]] for text in module.arguments] + ["u64", "u64"]
+    return "" if types == wanted else f"PTX parameters {types}, the plan gives {wanted}"
+
+
+def _metadata(kernel: Compiled, path: str) -> dict[str, Any]:
+    return {
+        "name": kernel.name, "path": path, "shared": kernel.shared, "num_warps": kernel.num_warps,
+        "registers": kernel.registers, "spills": kernel.spills, "scratch": kernel.global_scratch_size,
+        "seconds": sum(kernel.seconds.values()), "notes": kernel.notes, "wgmma": kernel.ptx.count("wgmma.mma_async"),
+    }  # fmt: skip
+
+
+def _program(entry: Lowered, kernels: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "key": entry.key, "subject": entry.subject.name, "plan": entry.plan.to_json(), "kernels": kernels,
+        "tilings": list(entry.tilings),
+    }  # fmt: skip
+
+
+# --- inputs and references --------------------------------------------------------------------------------------------
+
+
+def _datasets(subject: Subject, out: Path) -> Iterator[dict[str, Any]]:
+    graph = subject.graph
+    for number, given in enumerate(subject.runs):
+        symbols = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
+        sizes = {**{name: n for name, n in given.items() if name in symbols}, **graph.extents}
+        shapes = [[dim.size.evaluate(sizes) for dim in value.dims] for value in graph.inputs]
+        dtypes = [value.dtype for value in graph.inputs]
+        bound = {symbol for value in graph.inputs for dim in value.dims for symbol in dim.size.symbols}
+        entry: dict[str, Any] = {
+            "subject": subject.name, "sizes": sizes, "given": {s: n for s, n in sizes.items() if s not in bound},
+            "shapes": shapes, "dtypes": dtypes, "seed": number, "reference": subject.reference,
+            "tolerance": subject.tolerance, "timed": given in subject.timed, "outputs": len(graph.outputs),
+            "carried": None,
+        }  # fmt: skip
+        if _work(graph, sizes) <= CARRIED:
+            entry["carried"] = path = f"{subject.name}.{number}.npz"
+            _carry(graph, shapes, dtypes, sizes, number, out / path)
+        elif subject.reference is None:
+            raise CleaveError(f"{subject.name} has a run without a reference")
+        yield entry
+
+
+def _work(graph: Graph, sizes: Sizes) -> int:
+    """Elements that a straightforward evaluation touches."""
+    most = 0
+    for value in graph.topological():
+        names = {dim.name: dim.size.evaluate(sizes) for v in (value, *value.operands) for dim in v.dims}
+        most = max(most, math.prod(names.values()))
+    return most
+
+
+def _carry(graph: Graph, shapes: Sequence[Sequence[int]], dtypes: Sequence[str], sizes: Sizes, seed: int,
+           path: Path) -> None:
+    """Save inputs and the float64 results of the reference executor."""
+    inputs = inputs_for(graph.name, shapes, dtypes, seed)
+    expected = reference_outputs(graph, inputs, sizes)
+    arrays: dict[str, np.ndarray] = {f"in{i}": x.view(np.int16) if x.itemsize == 2 else x for i, x in enumerate(inputs)}
+    arrays |= {f"out{i}": x for i, x in enumerate(expected)}
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]  # the stub takes the names for its own options
+
+
+def inputs_for(name: str, shapes: Sequence[Sequence[int]], dtypes: Sequence[str], seed: int) -> list[np.ndarray]:
+    """Normal numbers; weights of an MLP scaled to keep its values in range; masks with holes and an empty row."""
+    rng = np.random.default_rng(seed)
+    arrays: list[np.ndarray] = []
+    for index, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
+        values = rng.standard_normal(shape)
+        if name == "gated_mlp" and index:
+            values /= math.sqrt(max(1, shape[0]))
+        if name == "attention" and index == 3:
+            values = np.where(rng.random(shape) < 0.2, -np.inf, values)
+            values[shape[0] // 2 + 1 : shape[0] // 2 + 2] = -np.inf
+        arrays.append(values.astype(NUMPY[dtype]))
+    return arrays
+
+
+def reference_outputs(graph: Graph, inputs: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    with context(), ir.Location.unknown():
+        plain = ir.Module.create()
+        from_graph(graph, plain)
+        return run(plain, graph.name, inputs, precision="f64", sizes=dict(sizes))

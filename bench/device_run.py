@@ -1,0 +1,315 @@
+"""Run the prepared cases on the GPU: three times in shuffled orders, outputs poisoned, against float64; then time."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import device_reference
+import numpy as np
+import torch
+
+from cleave.errors import CleaveError
+from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.launch_plan import LaunchPlan
+
+PASSES = 3
+RESTARTS = 6
+TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+FLUSHED = 256 * 2**20  # bytes; several times the L2 cache
+TIMES = 20
+
+Json = dict[str, Any]
+
+
+def run_cases(cases: Path, out: Path, seconds: float) -> int:
+    """Check in a child process (again without the program at which it died), then time in another; print tables."""
+    out.mkdir(parents=True, exist_ok=True)
+    script = [sys.executable, str(Path(__file__)), str(cases), str(out)]
+    crashed: list[str] = []
+    for _ in range(RESTARTS):
+        (out / "checks.jsonl").unlink(missing_ok=True)
+        (out / "now").unlink(missing_ok=True)
+        status = _child([*script, "check", *crashed], seconds)
+        if status == 0:
+            break
+        key = (out / "now").read_text() if (out / "now").exists() else ""
+        print(f"CRASH {key or 'before the first case'}: exit status {status}", flush=True)
+        crashed.append(key.split(" ")[0])
+    timed = _child([*script, "time", *crashed], seconds)
+    return _report(out, crashed) or timed
+
+
+def _child(command: list[str], seconds: float) -> int:
+    try:
+        path = str(Path(__file__).parents[1])
+        return subprocess.run(command, timeout=seconds, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
+    except subprocess.TimeoutExpired:
+        return 124
+
+
+def _report(out: Path, crashed: Sequence[str]) -> int:
+    """The table of subjects, the wrong cases one by one, and the times; JSON for all of it."""
+    checks = _lines(out / "checks.jsonl")
+    times = _lines(out / "times.jsonl")
+    environment = {
+        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
+        "driver": _driver_version(), "command": " ".join(sys.argv),
+    }  # fmt: skip
+    result = {"environment": environment, "crashed": list(crashed), "checks": checks, "times": times}
+    (out / "results.json").write_text(json.dumps(result))
+    lines = [json.dumps(environment), ""]
+    subjects: dict[str, list[Json]] = {}
+    for check in checks:
+        subjects.setdefault(check["subject"], []).append(check)
+    lines.append(f"{'subject':34} {'cases':>5} {'wrong':>5} {'largest error / tolerance':>26}")
+    for name, entries in subjects.items():
+        wrong = sum(not entry["ok"] for entry in entries)
+        worst = max((entry["error"] / entry["tolerance"] for entry in entries if entry["error"] is not None), default=0)
+        lines.append(f"{name:34} {len(entries):5} {wrong:5} {worst:26.3f}")
+    bad = [entry for entry in checks if not entry["ok"]]
+    lines += ["", *(f"WRONG {json.dumps(entry)}" for entry in bad), *(f"CRASHED {key}" for key in crashed), ""]
+    lines += [_time_line(entry) for entry in times]
+    lines.append(f"{len(checks)} cases, {len(bad)} wrong, {len(crashed)} crashed")
+    (out / "table.txt").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    return 1 if bad or crashed else 0
+
+
+def _time_line(entry: Json) -> str:
+    sizes = " ".join(f"{name}={n}" for name, n in entry["sizes"].items())
+    ratio = entry["torch_us"] / entry["us"]
+    return f"{entry['key']:32} {sizes:36} {entry['us']:9.1f} us  torch {entry['torch_us']:9.1f} us  {ratio:5.2f}x"
+
+
+def _lines(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _driver_version() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+class Data:
+    """Inputs on the GPU and the expected outputs in float64."""
+
+    def __init__(self, folder: Path, entry: Json) -> None:
+        self.entry = entry
+        if entry["carried"]:
+            arrays = np.load(folder / entry["carried"])
+            self.inputs = [_tensor(arrays[f"in{i}"], dtype) for i, dtype in enumerate(entry["dtypes"])]
+            self.expected = [torch.from_numpy(arrays[f"out{i}"]).cuda() for i in range(entry["outputs"])]
+        else:
+            self.inputs = self._random()
+        if entry["reference"]:
+            computed = self._reference()
+            if entry["carried"]:  # Two independent references: they must agree.
+                _agree(entry, self.expected, computed)
+            self.expected = computed
+
+    def _random(self) -> list[torch.Tensor]:
+        generator = torch.Generator("cuda").manual_seed(self.entry["seed"])
+        found: list[torch.Tensor] = []
+        subject = self.entry["subject"]
+        for index, (shape, dtype) in enumerate(zip(self.entry["shapes"], self.entry["dtypes"], strict=True)):
+            values = torch.randn(shape, generator=generator, device="cuda")
+            if subject.startswith("gated_mlp") and index:
+                values /= math.sqrt(shape[0])
+            if subject.startswith("attention") and index == 3:
+                values[torch.rand(shape, generator=generator, device="cuda") < 0.2] = -math.inf
+                values[shape[0] // 2 + 1] = -math.inf
+            found.append(values.to(TORCH[dtype]))
+        return found
+
+    def _reference(self) -> list[torch.Tensor]:
+        name = self.entry["reference"]
+        wide = [x.double() for x in self.inputs]
+        outputs = device_reference.REFERENCES[name](*wide)[: self.entry["outputs"]]
+        return list(device_reference.masked_rows(name, outputs, wide))
+
+
+def _tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
+    tensor = torch.from_numpy(array).cuda()
+    return tensor.view(TORCH[dtype]) if dtype in ("f16", "bf16") else tensor
+
+
+def _agree(entry: Json, carried: list[torch.Tensor], computed: list[torch.Tensor]) -> None:
+    for one, other in zip(carried, computed, strict=True):
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True):
+            raise AssertionError(f"the references of {entry['subject']} {entry['sizes']} disagree")
+
+
+def poisoned(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    """New memory, every byte 255: NaN in the float types."""
+    size = math.prod(shape) * TORCH[dtype].itemsize
+    return torch.full((size,), 255, dtype=torch.uint8, device="cuda").view(TORCH[dtype]).reshape(shape)
+
+
+def unpoisoned(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    return torch.empty(shape, dtype=TORCH[dtype], device="cuda")
+
+
+def errors(actual: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
+    """The error in the 2-norm and in the maximum norm, relative to what is expected; inf where NaN differ."""
+    if actual.shape != expected.shape:
+        return math.inf, math.inf
+    wide = actual.double()
+    same = (wide == expected) | (wide.isnan() & expected.isnan())
+    difference = torch.where(same, 0.0, wide - expected)
+    if not torch.isfinite(difference).all():
+        return math.inf, math.inf
+    finite = torch.where(torch.isfinite(expected), expected, 0.0)
+    if not difference.count_nonzero():
+        return 0.0, 0.0
+    scale = finite.norm().item(), finite.abs().max().item()
+    found = difference.norm().item(), difference.abs().max().item()
+    return found[0] / max(scale[0], 1e-30), found[1] / max(scale[1], 1e-30)
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+class Check:
+    """One program on one set of inputs, over the passes."""
+
+    def __init__(self, program: Json, compiled: Program, data: Data) -> None:
+        self.program, self.compiled, self.data = program, compiled, data
+        self.first: list[torch.Tensor] | None = None
+        self.error, self.largest, self.moves, self.refusal = 0.0, 0.0, False, ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.program['key']} {self.data.entry['sizes']}"
+
+    def run(self) -> None:
+        try:
+            outputs = self.compiled(self.data.inputs, poisoned, _stream(), self.data.entry["given"])
+            torch.cuda.synchronize()
+        except CleaveError as error:
+            self.refusal = str(error)
+            torch.cuda.synchronize()  # ends the process where the GPU is lost
+            return
+        for actual, expected in zip(outputs, self.data.expected, strict=True):
+            error, largest = errors(actual, expected)
+            self.error, self.largest = max(self.error, error), max(self.largest, largest)
+        if self.first is None:
+            self.first = outputs
+        elif not all(_same_bits(a, b) for a, b in zip(self.first, outputs, strict=True)):
+            self.moves = True
+
+    def result(self) -> Json:
+        entry = self.data.entry
+        tolerance = entry["tolerance"]
+        right = self.error <= tolerance and self.largest <= 4 * tolerance and not self.moves and not self.refusal
+        return {
+            "subject": entry["subject"], "key": self.program["key"], "sizes": entry["sizes"], "ok": right,
+            "error": self.error, "largest": self.largest, "tolerance": tolerance, "moves": self.moves,
+            "refusal": self.refusal, **({} if right else {"tilings": self.program["tilings"]}),
+        }  # fmt: skip
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)) if a.numel() else True
+
+
+def _stream() -> int:
+    return torch.cuda.current_stream().cuda_stream
+
+
+def _compiled(folder: Path, program: Json) -> Program:
+    kernels = {
+        k["name"]: Kernel(k["name"], (folder / k["path"]).read_bytes(), k["shared"], k["num_warps"], 1, k["scratch"])
+        for k in program["kernels"]
+    }
+    return Program(LaunchPlan.from_json(program["plan"]), kernels)
+
+
+def _all_checks(folder: Path, crashed: Sequence[str], wanted: Callable[[Json], bool]) -> list[Check]:
+    cases = json.loads((folder / "cases.json").read_text())
+    data: Mapping[str, list[Data]] = {}
+    for entry in filter(wanted, cases["data"]):
+        data.setdefault(entry["subject"], []).append(Data(folder, entry))  # type: ignore[attr-defined]
+    programs = [program for program in cases["programs"] if program["key"] not in crashed]
+    return [
+        Check(program, compiled, entry)
+        for program in programs
+        if program["subject"] in data
+        for compiled in [_compiled(folder, program)]
+        for entry in data[program["subject"]]
+    ]
+
+
+def check(folder: Path, out: Path, crashed: Sequence[str]) -> None:
+    started = time.monotonic()
+    checks = _all_checks(folder, crashed, lambda entry: True)
+    print(f"{len(checks)} cases loaded in {time.monotonic() - started:.0f} s", flush=True)
+    order = random.Random(0)
+    for number in range(PASSES):
+        order.shuffle(checks)
+        for entry in checks:
+            (out / "now").write_text(entry.label)
+            entry.run()
+        print(f"pass {number + 1} done after {time.monotonic() - started:.0f} s", flush=True)
+    checks.sort(key=lambda entry: entry.label)
+    (out / "checks.jsonl").write_text("".join(json.dumps(entry.result()) + "\n" for entry in checks))
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+def measure(folder: Path, out: Path, crashed: Sequence[str]) -> None:
+    """For information: median microseconds with a cold L2 cache, beside what PyTorch takes for the same."""
+    flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    torch_times: dict[int, float] = {}
+    with (out / "times.jsonl").open("w") as file:
+        for entry in _all_checks(folder, crashed, lambda entry: entry["timed"]):
+            data, stream = entry.data, _stream()
+            us = median_time(
+                lambda entry=entry, data=data, stream=stream: entry.compiled(
+                    data.inputs, unpoisoned, stream, data.entry["given"]
+                ),
+                flush,
+            )
+            if id(data) not in torch_times:
+                baseline = device_reference.BASELINES[data.entry["reference"]]
+                torch_times[id(data)] = median_time(lambda f=baseline, data=data: f(*data.inputs), flush)
+            row = {
+                "key": entry.program["key"], "sizes": data.entry["sizes"], "us": us, "torch_us": torch_times[id(data)],
+                "tilings": entry.program["tilings"], "kernels": entry.program["kernels"],
+            }  # fmt: skip
+            file.write(json.dumps(row) + "\n")
+
+
+def median_time(call: Callable[[], Any], flush: torch.Tensor) -> float:
+    """Microseconds between events around the call. The host runs ahead while the cache is flushed."""
+    times: list[float] = []
+    for index in range(TIMES + 3):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        flush.zero_()
+        torch.cuda._sleep(400_000)  # cycles: 0.2 ms, in which the host enqueues the call
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        if index >= 3:
+            times.append(1000 * start.elapsed_time(end))
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    {"check": check, "time": measure}[sys.argv[3]](Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:])

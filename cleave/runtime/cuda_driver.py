@@ -1,0 +1,147 @@
+"""The few functions of the CUDA driver that launching needs, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from functools import lru_cache
+from typing import Any
+
+from cleave.errors import CleaveError
+
+LIBRARY = "libcuda.so.1"
+STATIC_SHARED = 48 * 1024
+"""Bytes of dynamic shared memory that a kernel may use without asking."""
+
+_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
+_POINTER_DEVICE_ORDINAL = 9  # CUpointer_attribute
+_INVALID_VALUE = 1
+_Handle = c_void_p
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuGetErrorString": (c_int, ctypes.POINTER(c_char_p)),
+    "cuCtxGetCurrent": (ctypes.POINTER(_Handle),),
+    "cuCtxSetCurrent": (_Handle,),
+    "cuCtxGetDevice": (ctypes.POINTER(c_int),),
+    "cuDeviceGet": (ctypes.POINTER(c_int), c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_Handle), c_int),
+    "cuModuleLoadData": (ctypes.POINTER(_Handle), c_char_p),
+    "cuModuleUnload": (_Handle,),
+    "cuModuleGetFunction": (ctypes.POINTER(_Handle), _Handle, c_char_p),
+    "cuFuncSetAttribute": (_Handle, c_int, c_int),
+    "cuPointerGetAttribute": (c_void_p, c_int, ctypes.c_uint64),
+    "cuLaunchKernel": (_Handle, *(c_uint,) * 7, _Handle, c_void_p, c_void_p),
+}
+_OPTIONAL: dict[str, tuple[Any, ...]] = {
+    "cuFuncGetParamInfo": (_Handle, c_size_t, ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)),  # since CUDA 12.4
+}
+
+
+class Driver:
+    """The driver's library, initialised. CleaveError if it cannot be loaded, and from each call that fails."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        try:
+            loaded = ctypes.CDLL(library)
+            self._functions = {name: _function(loaded, name, types) for name, types in _SIGNATURES.items()}
+        except (OSError, AttributeError) as error:
+            notes = ("launching kernels needs an NVIDIA GPU and its driver",)
+            raise CleaveError(f"the CUDA driver cannot be loaded: {error}", notes=notes) from None
+        for name, types in _OPTIONAL.items():
+            if hasattr(loaded, name):
+                self._functions[name] = _function(loaded, name, types)
+        self._call("start CUDA", "cuInit", 0)
+
+    # --- contexts and modules ---
+
+    def context(self, device: int | None = None) -> int:
+        """The handle of the current context; where there is none, the primary one of ``device`` (or 0) becomes it."""
+        handle = _Handle()
+        self._call("find the context", "cuCtxGetCurrent", byref(handle))
+        if not handle.value:
+            number = c_int()
+            self._call("find the GPU", "cuDeviceGet", byref(number), device or 0)
+            self._call("make a context", "cuDevicePrimaryCtxRetain", byref(handle), number)
+            self._call("enter the context", "cuCtxSetCurrent", handle)
+        return handle.value or 0
+
+    def current_device(self) -> int:
+        """The ordinal of the current context's GPU."""
+        number = c_int()
+        self._call("find the GPU", "cuCtxGetDevice", byref(number))
+        return number.value
+
+    def load(self, cubin: bytes, name: str, shared: int) -> int:
+        """Load a cubin into the current context; the handle of its kernel, allowed ``shared`` bytes of memory."""
+        module, function = _Handle(), _Handle()
+        self._call(f"load kernel {name}", "cuModuleLoadData", byref(module), cubin)
+        self._call(f"find kernel {name}", "cuModuleGetFunction", byref(function), module, name.encode())
+        if shared > STATIC_SHARED:
+            what = f"give kernel {name} {shared} bytes of shared memory"
+            self._call(what, "cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        return function.value or 0
+
+    def parameter_sizes(self, function: int) -> list[int] | None:
+        """Bytes of each parameter of a kernel; None where the driver is too old to tell."""
+        if "cuFuncGetParamInfo" not in self._functions:
+            return None
+        sizes: list[int] = []
+        offset, size = c_size_t(), c_size_t()
+        while True:
+            status = self._functions["cuFuncGetParamInfo"](function, len(sizes), byref(offset), byref(size))
+            if status == _INVALID_VALUE:
+                return sizes
+            self._check("read a kernel's parameters", status)
+            sizes.append(size.value)
+
+    # --- launches ---
+
+    def device_of(self, address: int) -> int | None:
+        """The ordinal of the GPU whose memory this is; None if it is no GPU's."""
+        number = c_int()
+        status = self._functions["cuPointerGetAttribute"](byref(number), _POINTER_DEVICE_ORDINAL, address)
+        if status == _INVALID_VALUE:
+            return None
+        self._check("look at a pointer", status)
+        return number.value
+
+    def launch(
+        self, name: str, function: int, grid: Sequence[int], threads: int, shared: int, stream: int, params: ParamBlock
+    ) -> None:
+        """Start a kernel on ``stream`` (0: the default one); returns at once."""
+        x, y, z = (*grid, 1, 1)[:3]
+        call = self._functions["cuLaunchKernel"]
+        status = call(function, x, y, z, threads, 1, 1, shared, stream, params.pointers, None)
+        self._check(f"launch kernel {name} on the grid ({x}, {y}, {z})", status)
+
+    def _call(self, what: str, name: str, *arguments: Any) -> None:
+        self._check(what, self._functions[name](*arguments))
+
+    def _check(self, what: str, status: int) -> None:
+        if status:
+            text = c_char_p()
+            self._functions["cuGetErrorString"](status, byref(text))
+            reason = (text.value or b"unknown error").decode(errors="replace")
+            raise CleaveError(f"cannot {what}: {reason} (CUDA error {status})")
+
+
+class ParamBlock:
+    """A kernel's parameters in memory, as ``cuLaunchKernel`` takes them: the addresses of the values."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = list(values)  # what the addresses point to
+        self.pointers = (c_void_p * len(self.values))(*(ctypes.addressof(value) for value in self.values))
+
+
+def _function(library: ctypes.CDLL, name: str, types: tuple[Any, ...]) -> Any:
+    function = getattr(library, name)
+    function.argtypes, function.restype = list(types), c_int
+    return function
+
+
+@lru_cache(maxsize=1)
+def shared_driver() -> Driver:
+    """The process's driver, loaded at the first call."""
+    return Driver()

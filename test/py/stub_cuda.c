@@ -1,0 +1,77 @@
+// A CUDA driver without a GPU: it records launches, and what it was told, as text.
+//
+// A "cubin" is the text "name:8,4,8": the kernel and the bytes of each of its parameters. Every address from 2^32 up is
+// memory of GPU 0, from 2^40 up of GPU 1.
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char log_text[1 << 16], failing[64];
+static int status_of_failure;
+static void *context;
+
+#define CHECK(name) if (!strcmp(failing, name)) return status_of_failure
+#define LOG(...) snprintf(log_text + strlen(log_text), sizeof log_text - strlen(log_text), __VA_ARGS__)
+
+const char *stub_log(void) { return log_text; }
+void stub_reset(const char *name, int status) {
+  log_text[0] = 0;
+  context = 0;
+  snprintf(failing, sizeof failing, "%s", name);
+  status_of_failure = status;
+}
+
+int cuInit(unsigned flags) { CHECK("cuInit"); return 0; }
+int cuGetErrorString(int status, const char **text) {
+  *text = status == 2 ? "out of memory" : status == 700 ? "an illegal memory access was encountered" : 0;
+  return *text ? 0 : 1;
+}
+int cuCtxGetCurrent(void **found) { *found = context; return 0; }
+int cuCtxSetCurrent(void *made) { context = made; return 0; }
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuDeviceGet(int *device, int ordinal) { CHECK("cuDeviceGet"); *device = ordinal; return 0; }
+int cuDevicePrimaryCtxRetain(void **made, int device) { *made = (void *)(uintptr_t)(100 + device); return 0; }
+int cuModuleLoadData(void **module, const char *image) {
+  CHECK("cuModuleLoadData");
+  LOG("load %s\n", image);
+  *module = strdup(image);
+  return 0;
+}
+int cuModuleUnload(void *module) { free(module); return 0; }
+int cuModuleGetFunction(void **function, char *module, const char *name) {
+  size_t length = strlen(name);
+  if (strncmp(module, name, length) || module[length] != ':') return 500;
+  *function = module;
+  return 0;
+}
+static int parameter(const char *function, size_t index) {
+  const char *text = strchr(function, ':') + 1;
+  while (*text && index--) text = strchr(text, ',') ? strchr(text, ',') + 1 : "";
+  return atoi(text);
+}
+int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size) {
+  *size = parameter(function, index);
+  return *size ? 0 : 1;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  CHECK("cuFuncSetAttribute");
+  LOG("attribute %d = %d\n", attribute, value);
+  return 0;
+}
+int cuPointerGetAttribute(int *device, int attribute, uint64_t address) {
+  if (attribute != 9 || address < 1ull << 32) return 1;
+  *device = address >= 1ull << 40;
+  return 0;
+}
+int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **params, void **extra) {
+  CHECK("cuLaunchKernel");
+  LOG("launch %.*s grid %u %u %u block %u %u %u shared %u stream %lu:", (int)(strchr(function, ':') - function),
+      function, gx, gy, gz, bx, by, bz, shared, (unsigned long)(uintptr_t)stream);
+  for (size_t i = 0; parameter(function, i); i++)
+    if (parameter(function, i) == 4) LOG(" %d", *(int32_t *)params[i]);
+    else LOG(" %lld", (long long)*(int64_t *)params[i]);
+  LOG("\n");
+  return 0;
+}

@@ -1,0 +1,239 @@
+"""Launching through the CUDA driver, against a driver of our own that records what it is told (``stub_cuda.c``)."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cleave.errors import CleaveError
+from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.cuda_driver import Driver
+from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
+
+X, W, WORKSPACE = 2**32, 2**33, 2**34
+
+
+@dataclass
+class FakeTensor:
+    """As much of a PyTorch tensor as is looked at."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str = "torch.float16"
+    strides: tuple[int, ...] | None = None
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def stride(self) -> tuple[int, ...]:
+        if self.strides is not None:
+            return self.strides
+        strides, step = [], 1
+        for extent in reversed(self.shape):
+            strides.append(step)
+            step *= extent
+        return tuple(reversed(strides))
+
+    def reshape(self, shape: Sequence[int]) -> FakeTensor:
+        return replace(self, shape=tuple(shape))
+
+
+@dataclass
+class Memory:
+    """An allocator that hands out addresses in order."""
+
+    given: list[FakeTensor] = field(default_factory=list)
+
+    def __call__(self, shape: tuple[int, ...], dtype: str) -> FakeTensor:
+        name = {"f16": "torch.float16", "f32": "torch.float32"}[dtype]
+        self.given.append(FakeTensor(WORKSPACE + 2**20 * len(self.given), shape, name))
+        return self.given[-1]
+
+
+class Stub:
+    def __init__(self, path: Path) -> None:
+        self.library = ctypes.CDLL(str(path))
+        self.library.stub_log.restype = ctypes.c_char_p
+        self.reset()
+        self.driver = Driver(str(path))
+
+    def reset(self, failing: str = "", status: int = 0) -> None:
+        self.library.stub_reset(failing.encode(), status)
+
+    @property
+    def log(self) -> list[str]:
+        return self.library.stub_log().decode().splitlines()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stub") / "libcuda.so"
+    source = Path(__file__).parent / "stub_cuda.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", path, source], check=True)
+    return path
+
+
+@pytest.fixture
+def stub(library: Path) -> Iterator[Stub]:
+    stub = Stub(library)
+    yield stub
+    stub.reset()
+
+
+def spec(name: str, dims: str, dtype: str = "f16", **extents: int) -> TensorSpec:
+    names = tuple(dims.split())
+    return TensorSpec(name, dtype, names, tuple(extents.get(dim) for dim in names))
+
+
+PARTS = ("s", "t=ceildiv(k, s)")
+ARGUMENTS = ("in:0", "in:1", "in:2", "size:m", "size:ceildiv(k, s)")
+SPLIT_K = LaunchPlan(
+    "f",
+    (spec("x", "m k"), spec("w", "k n", n=64)),
+    (
+        View("w", ("k",), PARTS, TensorSpec("ws", "f16", (*PARTS, "n"), (None, None, 64))),
+        Alloc(TensorSpec("part", "f32", ("m", "s", "n"), (None, None, 64))),
+        Launch("parts", ("s*ceildiv(m, 16)", "1"), ("x", "ws", "part"), ("part",), ARGUMENTS, 8),
+        Alloc(spec("out", "m n", n=64)),
+        Launch("sum", ("m",), ("part", "out"), ("out",), ("in:0", "in:1", "size:s")),
+    ),
+    ("out",),
+    ("1 <= s",),
+    {"n": 64},
+    "in.mlir:3:1",
+)  # fmt: skip
+KERNELS = {
+    "parts": Kernel("parts", b"parts:8,8,8,4,4,8,8", 100_000, 8),
+    "sum": Kernel("sum", b"sum:8,8,4,8,8", 1024, 4),
+}
+
+
+def call(stub: Stub, x: Any = None, memory: Any = None, s: int = 4) -> list[Any]:
+    program = Program(SPLIT_K, KERNELS, stub.driver)
+    inputs = [x or FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))]
+    return program(inputs, memory or Memory(), 77, {"s": s})
+
+
+def test_launches_as_the_plan_says(stub: Stub) -> None:
+    memory = Memory()
+    (out,) = call(stub, memory=memory)
+    part, out_ = (tensor.address for tensor in memory.given)
+    assert stub.log == [
+        "load parts:8,8,8,4,4,8,8",
+        "attribute 8 = 100000",  # more than 48 KB of shared memory must be asked for
+        f"launch parts grid 12 1 1 block 256 1 1 shared 100000 stream 77: {X} {W} {part} 33 25 0 0",
+        "load sum:8,8,4,8,8",
+        f"launch sum grid 33 1 1 block 128 1 1 shared 1024 stream 77: {part} {out_} 4 0 0",
+    ]
+    assert out is memory.given[1]
+    assert [(tensor.shape, tensor.dtype) for tensor in memory.given] == [
+        ((33, 4, 64), "torch.float32"), ((33, 64), "torch.float16"),
+    ]  # fmt: skip
+
+
+def test_kernels_are_loaded_once(stub: Stub) -> None:
+    program = Program(SPLIT_K, KERNELS, stub.driver)
+    for m in (1, 2):
+        program([FakeTensor(X, (m, 8)), FakeTensor(W, (8, 64))], Memory(), 0, {"s": 2})
+    assert sum(line.startswith("load") for line in stub.log) == 2
+    assert sum(line.startswith("launch") for line in stub.log) == 4
+
+
+def test_an_empty_grid_launches_nothing(stub: Stub) -> None:
+    (out,) = call(stub, x=FakeTensor(0, (0, 100)))
+    assert out.shape == (0, 64)
+    assert not [line for line in stub.log if line.startswith("launch")]
+
+
+def test_strides_are_passed_where_the_kernel_asks(stub: Stub) -> None:
+    launch = Launch("k", ("m",), ("x",), (), ("in:0", "stride:0:0", "stride:0:1", "size:m"))
+    plan = LaunchPlan("f", (spec("x", "m k"),), (launch,), ("x",))
+    kernels = {"k": Kernel("k", b"k:8,8,8,4,8,8", 0, 4)}
+    x = FakeTensor(X, (3, 5), strides=(1, -7))
+    assert Program(plan, kernels, stub.driver)([x], Memory()) == [x]
+    assert stub.log[-1] == f"launch k grid 3 1 1 block 128 1 1 shared 0 stream 0: {X} 1 -7 3 0 0"
+
+
+def test_the_array_interface_is_read(stub: Stub) -> None:
+    interface = {"shape": (33, 100), "typestr": "<f2", "data": (X, False), "strides": (200, 2)}
+    call(stub, x=SimpleNamespace(__cuda_array_interface__=interface))
+    assert f"{X} {W}" in stub.log[2]
+
+
+def test_a_view_that_is_returned_is_reshaped(stub: Stub) -> None:
+    merged = View("x", ("m", "k"), ("p=m*k",), spec("y", "p=m*k"))
+    plan = LaunchPlan("f", (spec("x", "m k"),), (merged,), ("y",))
+    (y,) = Program(plan, {}, stub.driver)([FakeTensor(X, (3, 5))], Memory())
+    assert (y.address, y.shape) == (X, (15,))
+
+
+BAD_INPUTS = [
+    (FakeTensor(X, (33, 100), "torch.bfloat16"), "x has elements of bf16; the function takes f16"),
+    (FakeTensor(X, (33,)), r"x has rank 1; the function takes rank 2: \[m, k\]"),
+    (FakeTensor(X, (33, 99)), "dimension 'k' is 99 in x and 100 in w"),
+    (FakeTensor(X + 8, (33, 100)), "x starts at an address that is no multiple of 16 bytes"),
+    (FakeTensor(1024, (33, 100)), "x is not in a GPU's memory; the current GPU is 0"),
+    (FakeTensor(2**41, (33, 100)), "x is on GPU 1; the current GPU is 0"),
+    (FakeTensor(X, (33, 100), strides=(1, 33)), r"x of shape \[33, 100\] has the strides \[1, 33\]; .* row-major"),
+    (FakeTensor(X, (2**31 - 1, 100)), "dimension 'm' of x is 2147483647; an extent is at least 0 and at most"),
+    (FakeTensor(X, (2**30, 100)), "needs 268435456000 programs along x; a grid has at most 2147483647"),
+    ([1.0], "x is a list, which is no tensor on a GPU"),
+]
+
+
+@pytest.mark.parametrize(("x", "message"), BAD_INPUTS, ids=[message[:30] for _, message in BAD_INPUTS])
+def test_bad_inputs_are_refused_before_any_launch(stub: Stub, x: Any, message: str) -> None:
+    s = 4000 if "programs" in message else 4
+    with pytest.raises(CleaveError, match=rf"^in.mlir:3:1: error: .*{message}"):
+        call(stub, x=x, s=s)
+    assert not [line for line in stub.log if line.startswith("launch")]
+
+
+def test_broken_facts_and_wrong_numbers_of_inputs_are_refused(stub: Stub) -> None:
+    with pytest.raises(CleaveError, match="the function requires 1 <= s"):
+        call(stub, s=0)
+    with pytest.raises(CleaveError, match="f takes 2 arguments, not 1"):
+        Program(SPLIT_K, KERNELS, stub.driver)([FakeTensor(X, (1, 1))], Memory())
+
+
+def test_an_allocator_that_gives_something_else_is_found_out(stub: Stub) -> None:
+    with pytest.raises(CleaveError, match=r"the allocator gave f16\[1\] for part: f32"):
+        call(stub, memory=lambda shape, dtype: FakeTensor(X, (1,)))
+
+
+@pytest.mark.parametrize(("failing", "status", "message"), [
+    ("cuModuleLoadData", 2, "cannot load kernel parts: out of memory (CUDA error 2)"),
+    ("cuFuncSetAttribute", 1, "kernel parts 100000 bytes of shared memory: unknown error (CUDA error 1)"),
+    ("cuLaunchKernel", 700, "kernel parts on the grid (12, 1, 1): an illegal memory access was encountered"),
+    ("cuDeviceGet", 2, "cannot find the GPU: out of memory"),
+], ids=lambda value: value if isinstance(value, str) and value.startswith("cu") else "")
+def test_failing_calls_are_errors(stub: Stub, failing: str, status: int, message: str) -> None:
+    stub.reset(failing, status)
+    with pytest.raises(CleaveError) as caught:
+        call(stub)
+    assert message in str(caught.value)
+
+
+def test_kernels_that_do_not_fit_the_plan_are_refused(stub: Stub) -> None:
+    with pytest.raises(CleaveError, match="there is no kernel 'sum'\nnote: kernels: parts"):
+        Program(SPLIT_K, {"parts": KERNELS["parts"]}, stub.driver)
+    with pytest.raises(CleaveError, match="kernel sum needs 128 bytes of scratch memory"):
+        Program(SPLIT_K, {**KERNELS, "sum": replace(KERNELS["sum"], scratch=128)}, stub.driver)
+    other = {**KERNELS, "parts": replace(KERNELS["parts"], cubin=b"parts:8,8,8,4,8,8")}
+    program = Program(SPLIT_K, other, stub.driver)
+    message = r"takes parameters of \[8, 8, 8, 4, 8, 8\] bytes; the plan gives it \[8, 8, 8, 4, 4, 8, 8\]"
+    with pytest.raises(CleaveError, match=message):
+        program([FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), 0, {"s": 4})
+
+
+def test_no_driver_says_so() -> None:
+    message = r"the CUDA driver cannot be loaded.*\nnote: launching kernels needs an NVIDIA GPU"
+    with pytest.raises(CleaveError, match=message):
+        Driver("libcuda-that-is-not-there.so.1")
