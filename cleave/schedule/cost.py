@@ -175,12 +175,37 @@ def _shared(kernel: Kernel) -> int:
 
 
 def _registers(kernel: Kernel) -> int:
-    """Registers per thread: accumulators, plus the largest tiles of register code in one loop body, plus bookkeeping."""
+    """Registers per thread: accumulators and the largest other tile of register code, each with its share of copies.
+
+    The factors are fitted to ptxas on the kernels of facts/triton-handover.md §4.2 and on plain contractions.
+    """
     threads = 32 * kernel.num_warps
     carried = largest = 0
-    for instruction in kernel.body.walk():
-        if instruction.body:
-            carried = max(carried, sum(_bytes(ref) for ref in instruction.body.arguments[1:]))
-        elif instruction.op not in ("load", "constant", "index") and instruction.results and instruction.result.type:
-            largest = max(largest, _bytes(instruction.result))
-    return 32 + math.ceil((carried + largest) / (4 * threads))
+    for block in _blocks(kernel.body):
+        accumulators = frozenset(block.arguments[1:])
+        carried = max(carried, sum(_bytes(ref) for ref in accumulators))
+        in_place = _updates(block)
+        for instruction in block.instructions:
+            if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
+                continue
+            if instruction.result.type and instruction.result not in in_place:
+                largest = max(largest, _bytes(instruction.result))
+    return REGISTERS_BASE + math.ceil(REGISTERS_SHARE * (carried + largest) / (4 * threads))
+
+
+REGISTERS_BASE = 45
+REGISTERS_SHARE = 1.35
+
+
+def _blocks(block: Block) -> list[Block]:
+    inner = [instruction.body for instruction in block.instructions if instruction.body]
+    return [block, *(each for body in inner for each in _blocks(body))]
+
+
+def _updates(block: Block) -> set[Ref]:
+    """The results that only update an accumulator in place: what is yielded, and what is added to make it."""
+    found = set(block.yields)
+    for instruction in block.instructions:
+        if instruction.results and instruction.result in found and instruction.op in ("add", "cast"):
+            found |= set(instruction.operands)
+    return found

@@ -36,7 +36,6 @@ class Tiling:
     grid: Mapping[str, int]
     reduced: Mapping[str, int]
     resident: frozenset[str] = frozenset()
-    num_warps: int = 4
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class _Emitter:
             self._store(output, self.value(result, root), root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
-        return Kernel(name, arguments, written, (grid.size,), root.builder.block, self.tiling.num_warps, num_stages=1)
+        return Kernel(name, arguments, written, (grid.size,), root.builder.block, num_warps=4, num_stages=1)
 
     def _memory_order(self, value: Value) -> tuple[int, tuple[str, ...]]:
         return (list(self.region.upstream).index(value), value.names)

@@ -29,7 +29,7 @@ def _row(index: int, candidate: Candidate) -> tuple[str, ...]:
     )
     times = (cost.total, cost.dram, cost.l2, cost.tensor, cost.special, cost.alu, cost.latency)
     note = "chosen" if index == 0 else _rejection(candidate)
-    return (str(index), f"{tiles} | {loops}", str(tiling.num_warps), str(candidate.kernel.num_stages),
+    return (str(index), f"{tiles} | {loops}", str(candidate.kernel.num_warps), str(candidate.kernel.num_stages),
             *(f"{seconds * 1e6:.1f}" for seconds in times), str(cost.waves), f"{cost.shared / 1024:.0f}",
             str(cost.registers), note)
 

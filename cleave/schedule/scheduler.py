@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tilings import tilings
 
 STAGES = (2, 3, 4)
+WARPS = (4, 8)
 COARSE = 12
 """Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
@@ -140,10 +142,10 @@ class _Scheduler:
         found: list[Candidate] = []
         for tiling in _spread(list(tilings(region, sizes)), count):
             kernel = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
-            for stages in STAGES if has_loops(kernel.kernel) else (1,):
-                staged = replace(kernel.kernel, num_stages=stages)
-                cost = kernel_cost(staged, self.sizes, self.options.target)
-                found.append(Candidate(staged, kernel.operands, tiling, cost))
+            for stages, warps in itertools.product(STAGES if has_loops(kernel.kernel) else (1,), WARPS):
+                variant = replace(kernel.kernel, num_stages=stages, num_warps=warps)
+                cost = kernel_cost(variant, self.sizes, self.options.target)
+                found.append(Candidate(variant, kernel.operands, tiling, cost))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
         target = self.options.target

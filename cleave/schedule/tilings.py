@@ -33,7 +33,7 @@ def tilings(region: Region, sizes: Mapping[str, int]) -> Iterator[Tiling]:
             resident = frozenset(name for name, (_, whole) in zip(reduced, chunks, strict=True) if whole)
             if not _small_enough(region, {**grid, **extents}):
                 continue
-            yield Tiling(grid, extents, resident, _warps(region, grid))
+            yield Tiling(grid, extents, resident)
 
 
 def _grid_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
@@ -112,10 +112,3 @@ def _small_enough(region: Region, tiles: Mapping[str, int]) -> bool:
     return all(elements(names) <= MAX_TILE for names in computed) and all(
         elements(value.names) <= 2 * MAX_TILE for value in region.memory
     )
-
-
-def _warps(region: Region, grid: Mapping[str, int]) -> int:
-    largest = 1
-    for name in region.parallel:
-        largest *= grid[name]
-    return 8 if largest >= MAX_TILE else 4
