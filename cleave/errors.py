@@ -20,16 +20,17 @@ class Position:
 class CleaveError(Exception):
     """A user's mistake: what is wrong, where, and (in the notes) what to do.
 
-    ``location`` is a ``Position``, a text such as ``file:line:col``, or None when the place is not known.
+    ``location`` is a ``Position``, MLIR's location of an op, a text such as ``file:line:col``, or None when the place is
+    not known; ``cleave.passes.diagnostics.position_of`` reads it.
     """
 
-    def __init__(self, message: str, location: Position | str | None = None, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, location: object | None = None, notes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.location = location
         self.notes = notes
 
-    def at(self, location: Position | str) -> CleaveError:
+    def at(self, location: object) -> CleaveError:
         """The same error with a place, unless it already has one."""
         return self if self.location else CleaveError(self.message, location, self.notes)
 

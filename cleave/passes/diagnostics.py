@@ -11,14 +11,12 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from cleave.errors import CleaveError, CleaveErrors, Position
 
 if TYPE_CHECKING:
     from cleave.bindings import ir
-
-    Place = ir.Location | Position | str | None
 
 Severity = Literal["error", "warning", "remark", "note"]
 
@@ -37,12 +35,12 @@ Handler = Callable[[Diagnostic], None]
 _handlers: list[Handler] = []
 
 
-def remark(location: Place, text: str, notes: tuple[str, ...] = ()) -> None:
+def remark(location: object, text: str, notes: tuple[str, ...] = ()) -> None:
     """Tell the user something that is neither wrong nor doubtful, such as what could not be raised and why."""
     _report("remark", location, text, notes)
 
 
-def warning(location: Place, text: str, notes: tuple[str, ...] = ()) -> None:
+def warning(location: object, text: str, notes: tuple[str, ...] = ()) -> None:
     """Tell the user of something that is probably a mistake."""
     _report("warning", location, text, notes)
 
@@ -61,11 +59,11 @@ def from_error(error: CleaveError) -> list[Diagnostic]:
     return [_diagnostic("error", each.location, each.message, each.notes) for each in errors]
 
 
-def _report(severity: Severity, location: Place, text: str, notes: tuple[str, ...]) -> None:
+def _report(severity: Severity, location: object, text: str, notes: tuple[str, ...]) -> None:
     report(_diagnostic(severity, location, text, notes))
 
 
-def _diagnostic(severity: Severity, location: Place, text: str, notes: tuple[str, ...]) -> Diagnostic:
+def _diagnostic(severity: Severity, location: object, text: str, notes: tuple[str, ...]) -> Diagnostic:
     position = position_of(location)
     return Diagnostic(severity, position, text, tuple(Diagnostic("note", position, note) for note in notes))
 
@@ -85,13 +83,17 @@ def collecting(handler: Handler) -> Generator[None]:
 _FILE_LOCATION = re.compile(r'(?:loc\()?"?(?P<file>[^"]*?)"?:(?P<line>\d+):(?P<column>\d+)')
 
 
-def position_of(location: Place) -> Position | None:
+def position_of(location: object) -> Position | None:
     """The first file position in ``location``: a position, MLIR's location, or the text of one."""
     if location is None or isinstance(location, Position):
         return location
     if isinstance(location, str):
         found = _FILE_LOCATION.search(location)
         return Position(found["file"], int(found["line"]), int(found["column"])) if found else None
+    return _position_in_mlir(cast("ir.Location", location))
+
+
+def _position_in_mlir(location: ir.Location) -> Position | None:
     if location.is_a_file():
         return Position(location.filename, location.start_line, location.start_col)
     if location.is_a_name():
