@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from cleave.dialects import ops
@@ -29,7 +29,33 @@ class Emitter:
         self.compute = "f64" if "f64" in floats else "f32"
         self.values: dict[Poly, Value] = {}
         self._casts: dict[tuple[Value, str], Value] = {}
+        self._products: dict[tuple[Value, Value], Value] = {}
+        self.rank = self._ranks()
         self.plan: Plan | None = None
+
+    def _ranks(self) -> dict[str, int]:
+        """The order of dims: as the source first names them, the halves of a cut dimension in its place."""
+        rank: dict[str, int] = {}
+        cut = self.space.cut
+        for value in self.source.topological():
+            for dim in value.dims:
+                rank.setdefault(dim.name, 4 * len(rank))
+                if cut is not None and dim.size is cut.size:
+                    rank.setdefault(cut.pair.outer, rank[dim.name] + 1)
+                    rank.setdefault(cut.pair.inner, rank[dim.name] + 2)
+        return rank
+
+    def ordered(self, names: Iterable[str]) -> list[str]:
+        return sorted(names, key=lambda name: (self.rank.get(name, 1 << 20), name))
+
+    def mul(self, a: Value, b: Value) -> Value:
+        """One product for either order of the operands; the one of more dims stands first."""
+        if (b, a) in self._products:
+            return self._products[b, a]
+        if (a, b) not in self._products:
+            swap = len(b.names) > len(a.names)
+            self._products[a, b] = self.builder.mul(b, a) if swap else self.builder.mul(a, b)
+        return self._products[a, b]
 
     def graph(self, plan: Plan, goals: list[Poly]) -> Graph:
         """The program; its outputs have the source's types."""
@@ -155,7 +181,7 @@ class Emitter:
         while len(values) > 1:
             pairs = [(self._grown(a, b), i, j) for i, a in enumerate(values) for j, b in enumerate(values) if i < j]
             _, i, j = min(pairs)
-            joined = self.builder.mul(values[i], values[j])
+            joined = self.mul(values[i], values[j])
             values = [value for k, value in enumerate(values) if k not in (i, j)] + [joined]
         return values[0] if values else None
 
@@ -167,14 +193,23 @@ class Emitter:
     def add(self, node: Node) -> Value:
         total: Value | None = None
         for c, poly in sorted(zip(node.data, node.children, strict=True), key=lambda pair: pair[0] < 0):
-            value = self.wide_of(poly)
-            if abs(c) != 1:
-                value = self.builder.mul(value, self.number(float(abs(c))))
+            value = self._times(self.wide_of(poly), abs(c))
             if total is None:
                 total = value if c > 0 else self.builder.neg(value)
             else:
                 total = self.builder.add(total, value) if c > 0 else self.builder.sub(total, value)
         return total if total is not None else self.number(0.0)
+
+    def _times(self, value: Value, c: Number) -> Value:
+        """A multiple, by constants that are exact."""
+        if c == 1:
+            return value
+        if Fraction(float(c)) == c:
+            return self.mul(value, self.number(float(c)))
+        c = Fraction(c)
+        if c.numerator != 1:
+            value = self.mul(value, self.number(float(c.numerator)))
+        return self.builder.div(value, self.number(float(c.denominator)))
 
     def guarded_exp(self, node: Node) -> Value:
         """exp(core - maximum), 0 where the part has no element above -inf."""
@@ -223,7 +258,15 @@ class Emitter:
         a, b = (self.value(child) for child in children)
         dtypes = [self._operand_dtype(child, over) for child in children]
         dtype = wider(*dtypes)
-        return self.builder.contract(self.cast(a, dtype), self.cast(b, dtype), over=over, dtype=self.compute)
+        a, b = self.cast(a, dtype), self.cast(b, dtype)
+        if self._first_own(b, a) < self._first_own(a, b):
+            a, b = b, a
+        order = self.ordered({*a.names, *b.names} - set(over))
+        return self.builder.contract(a, b, over=over, dtype=self.compute, order=order)
+
+    def _first_own(self, value: Value, other: Value) -> int:
+        """Where the first dim that only this operand has stands: rows come before columns."""
+        return min((self.rank.get(name, 1 << 20) for name in value.names if name not in other.names), default=1 << 21)
 
     def _operand_dtype(self, poly: Poly, over: list[str]) -> str:
         cut = self.space.cut
@@ -264,7 +307,11 @@ class Emitter:
         return self.builder.exp(self.wide_of(node.children[0]))
 
     def const(self, node: Node) -> Value:
-        return self.number(float(node.data[0]))
+        """A number; as a quotient where no float is it."""
+        value = node.data[0]
+        if isinstance(value, float) or Fraction(float(value)) == value:
+            return self.number(float(value))
+        return self.builder.div(self.number(float(value.numerator)), self.number(float(value.denominator)))
 
 
 _RULES: Mapping[str, Callable[[Emitter, Node], Value]] = {

@@ -18,6 +18,8 @@ def nodes_of(space: Space, poly: Poly) -> Iterator[Node]:
     if number is not None:
         yield Node("const", (number,), ())
         return
+    if space.is_known_maximum(poly):
+        return  # taking a factor out of it would only make a second maximum
     chi = _common_condition(poly)
     if chi is not None:
         yield from _select_nodes(space, poly, chi)
@@ -34,15 +36,16 @@ def nodes_of(space: Space, poly: Poly) -> Iterator[Node]:
     yield from _sum_nodes(space, poly)
 
 
-def number_of(poly: Poly) -> float | None:
+def number_of(poly: Poly) -> Number | float | None:
     """The value of a class without dims, if it is a number: rational, or with roots of primes."""
     if len(poly) > 1 or any(atom.kind != "prime" for mono, _ in poly for atom, _ in mono):
         return None
-    value = 0.0
-    for mono, c in poly:
-        value = float(c)
-        for atom, e in mono:
-            value *= float(atom.data[0]) ** float(e)
+    if poly.constant is not None:
+        return poly.constant
+    mono, c = poly.terms[0]
+    value = float(c)
+    for atom, e in mono:
+        value *= float(atom.data[0]) ** float(e)
     return value
 
 

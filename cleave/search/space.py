@@ -95,6 +95,12 @@ class Space:
             return poly
         return self.algebra.scale(poly, simple(Fraction(1) / Fraction(largest)))
 
+    def is_known_maximum(self, poly: Poly) -> bool:
+        """Whether the source takes this maximum itself."""
+        return any(node.kind == "reduce" and node.data[0] == "max"
+                   or node.kind == "op" and node.data[0] == "reduce" and dict(node.data[1])["kind"] == "max"
+                   for node in self.seeds.get(poly, ()))
+
     def known_sums(self, poly: Poly) -> list[list[Mono]]:
         """Groups of terms that the source adds up somewhere."""
         terms = dict(poly.terms)

@@ -69,17 +69,15 @@ class Stability:
             return self.algebra.number(0)
         bound = [name for name, _ in atom.data[0]]
         for family in self.families:
-            outside = self._outside(exponent, bound, atom, family)
+            outside = self._outside(exponent, bound, family)
             if outside is not None:
                 return self.algebra.sub(family.stabiliser, outside)
         return self.algebra.number(0)
 
-    def _outside(self, exponent: Poly, bound: list[str], atom: Atom, family: Family) -> Poly | None:
+    def _outside(self, exponent: Poly, bound: list[str], family: Family) -> Poly | None:
         """The part of the family's core that stands outside the sum, if the rest is the sum's exponent."""
         algebra = self.algebra
-        inner = [name for name in sorted(family.core.free) if name not in family.stabiliser.free]
-        wanted = sorted(str(size) for _, size in atom.data[0] if True)
-        names = [name for name in inner if str(algebra.sizes[name]) in wanted]
+        names = [name for name in sorted(family.core.free) if name not in family.stabiliser.free]
         if not names:
             return None
         dependent = algebra.poly({m: c for m, c in family.core if mono_free(m) & set(names)})
