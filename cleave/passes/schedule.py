@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
-from cleave.passes import diagnostics
+from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import to_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.explain import table
@@ -31,7 +31,7 @@ class Schedule:
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         options = ScheduleOptions(target_named(self.target), parse_sizes(self.sizes), self.iterative_tiling,
                                   self.horizontal_fusion)
-        for alternatives in _tensor_functions(module):
+        for alternatives in tensor_functions(module):
             best = _best(alternatives, options)
             if self.explain:
                 print(table(best), file=sys.stderr)
@@ -51,39 +51,11 @@ def parse_sizes(text: str) -> dict[str, int]:
     return sizes
 
 
-def _tensor_functions(module: ir.Module) -> list[list[ir.Operation]]:
-    """The functions to schedule, each with its alternatives; others get a remark if they hold ops of ours."""
-    groups: dict[str, list[ir.Operation]] = {}
-    for op in module.body.operations:
-        func = op.operation
-        if func.name != "func.func" or not func.regions[0].blocks or "cleave.kernel" in func.attributes:
-            continue
-        foreign = _foreign_op(func)
-        if foreign is None:
-            name = ir.StringAttr(func.attributes["sym_name"]).value
-            of = func.attributes["cleave.alternative_of"] if "cleave.alternative_of" in func.attributes else None
-            groups.setdefault(ir.FlatSymbolRefAttr(of).value if of is not None else name, []).append(func)
-        elif foreign != "cleave.alloc":
-            diagnostics.remark(func.location, f"not scheduled: '{foreign}' is no op of a tensor graph")
-    return list(groups.values())
-
-
-def _foreign_op(func: ir.Operation) -> str | None:
-    """The name of an op that keeps the function from being a tensor graph; None if there is none."""
-    for op in func.regions[0].blocks[0].operations:
-        name = op.operation.name
-        if name == "cleave.alloc" or not (name.startswith("cleave.") or name == "func.return"):
-            return name
-    if any("#cleave.dims" not in str(argument.type) for argument in func.regions[0].blocks[0].arguments):
-        return "an argument without named dims"
-    return None
-
-
 def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> Scheduled:
     """The cheapest schedule; an alternative that cannot be scheduled is passed over if another one can."""
     best: Scheduled | None = None
     failure: CleaveError | None = None
-    root = ir.StringAttr(alternatives[0].attributes["sym_name"]).value
+    root = name_of(alternatives[0])
     for func in alternatives:
         try:
             found = schedule(to_graph(func).named(root).deduplicated(), options)

@@ -1,0 +1,43 @@
+"""The tensor functions of a module, each with its alternatives."""
+
+from __future__ import annotations
+
+from cleave.bindings import ir
+from cleave.passes import diagnostics
+
+
+def name_of(func: ir.Operation) -> str:
+    return ir.StringAttr(func.attributes["sym_name"]).value
+
+
+def tensor_functions(module: ir.Module) -> list[list[ir.Operation]]:
+    """The functions that are tensor graphs as a whole, each followed by its ``cleave.alternative_of``.
+
+    A function that holds other ops beside ours is left out, with a remark; one that holds none of ours, in silence.
+    """
+    groups: dict[str, list[ir.Operation]] = {}
+    for op in module.body.operations:
+        func = op.operation
+        if func.name != "func.func" or not func.regions[0].blocks or "cleave.kernel" in func.attributes:
+            continue
+        reason = _no_graph(func)
+        if reason is None:
+            of = func.attributes["cleave.alternative_of"] if "cleave.alternative_of" in func.attributes else None
+            groups.setdefault(ir.FlatSymbolRefAttr(of).value if of is not None else name_of(func), []).append(func)
+        elif reason:
+            diagnostics.remark(func.location, f"'{name_of(func)}' is left as it is: {reason}")
+    return list(groups.values())
+
+
+def _no_graph(func: ir.Operation) -> str | None:
+    """Why the function is no tensor graph; empty where that needs no word; None if it is one."""
+    names = [op.operation.name for op in func.regions[0].blocks[0].operations]
+    if len(func.regions[0].blocks) > 1 or "cleave.alloc" in names:
+        return ""
+    foreign = next((name for name in names if not name.startswith("cleave.") and name != "func.return"), None)
+    if foreign is not None:
+        ours = any(name.startswith("cleave.") for name in names)
+        return f"'{foreign}' is no op of a tensor graph" if ours else ""
+    block = func.regions[0].blocks[0]
+    tensors = [*block.arguments, *block.operations[len(names) - 1].operands]
+    return None if tensors and all("#cleave.dims" in str(tensor.type) for tensor in tensors) else ""
