@@ -9,9 +9,11 @@ from cleave.dialects import ops
 from cleave.dialects.dims import Dim, Facts
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.dialects.ops import TensorType
+from cleave.errors import CleaveError
 from cleave.search.extract import Plan
 from cleave.search.feeds import Feeds, wider
 from cleave.search.lift import LeafKey, Lifter
+from cleave.search.numbers import nearest
 from cleave.search.space import Node, Space
 from cleave.search.terms import Atom, Item, Number, Poly
 
@@ -34,15 +36,15 @@ class Emitter:
         self.plan: Plan | None = None
 
     def _ranks(self) -> dict[str, int]:
-        """The order of dims: as the source first names them, the halves of a cut dimension in its place."""
-        rank: dict[str, int] = {}
+        """The order of dims: as the source first names them."""
         cut = self.space.cut
+        # Parts of a split lie outermost: their results are written and read as whole blocks.
+        rank: dict[str, int] = {} if cut is None else {cut.pair.outer: -1}
         for value in self.source.topological():
             for dim in value.dims:
                 rank.setdefault(dim.name, 4 * len(rank))
                 if cut is not None and dim.size is cut.size:
-                    rank.setdefault(cut.pair.outer, rank[dim.name] + 1)
-                    rank.setdefault(cut.pair.inner, rank[dim.name] + 2)
+                    rank.setdefault(cut.pair.inner, rank[dim.name] + 1)
         return rank
 
     def ordered(self, names: Iterable[str]) -> list[str]:
@@ -100,8 +102,20 @@ class Emitter:
     def wide_of(self, poly: Poly) -> Value:
         return self.wide(self.value(poly))
 
-    def number(self, value: float) -> Value:
-        return self.builder.constant(value, self.compute)
+    def number(self, value: Number | float) -> Value:
+        """A scalar that is this number exactly: a constant, a sum of two, or a quotient. CleaveError if it is none."""
+        if isinstance(value, float):
+            return self.builder.constant(value, self.compute)
+        high = nearest(value, self.compute)
+        if high == value:
+            return self.builder.constant(float(high), self.compute)
+        value = Fraction(value)
+        low = nearest(value - high, self.compute)
+        if high + low == value:
+            return self.builder.add(self.number(high), self.number(low))
+        if any(nearest(part, self.compute) != part for part in (value.numerator, value.denominator)):
+            raise CleaveError(f"the constant {float(value)} is no sum or quotient of two {self.compute} numbers")
+        return self.builder.div(self.number(value.numerator), self.number(value.denominator))
 
     # --- leaves ----------------------------------------------------------------------------------------------------
 
@@ -204,12 +218,10 @@ class Emitter:
         """A multiple, by constants that are exact."""
         if c == 1:
             return value
-        if Fraction(float(c)) == c:
-            return self.mul(value, self.number(float(c)))
         c = Fraction(c)
-        if c.numerator != 1:
-            value = self.mul(value, self.number(float(c.numerator)))
-        return self.builder.div(value, self.number(float(c.denominator)))
+        if c.numerator == 1 and nearest(c, self.compute) != c and nearest(c.denominator, self.compute) == c.denominator:
+            return self.builder.div(value, self.number(c.denominator))
+        return self.mul(value, self.number(c))
 
     def guarded_exp(self, node: Node) -> Value:
         """exp(core - maximum), 0 where the part has no element above -inf."""
@@ -256,8 +268,9 @@ class Emitter:
 
     def _contract(self, children: tuple[Poly, ...], over: list[str]) -> Value:
         a, b = (self.value(child) for child in children)
-        dtypes = [self._operand_dtype(child, over) for child in children]
-        dtype = wider(*dtypes)
+        dtype = wider(*(self._operand_dtype(child, over) for child in children))
+        if a.dtype == b.dtype and a.dtype in ("f16", "bf16"):
+            dtype = a.dtype  # exact, whatever the source did
         a, b = self.cast(a, dtype), self.cast(b, dtype)
         if self._first_own(b, a) < self._first_own(a, b):
             a, b = b, a
@@ -266,7 +279,8 @@ class Emitter:
 
     def _first_own(self, value: Value, other: Value) -> int:
         """Where the first dim that only this operand has stands: rows come before columns."""
-        return min((self.rank.get(name, 1 << 20) for name in value.names if name not in other.names), default=1 << 21)
+        own = [self.rank.get(name, 1 << 20) for name in value.names if name not in other.names]
+        return min((rank for rank in own if rank >= 0), default=1 << 21)
 
     def _operand_dtype(self, poly: Poly, over: list[str]) -> str:
         cut = self.space.cut
@@ -307,11 +321,7 @@ class Emitter:
         return self.builder.exp(self.wide_of(node.children[0]))
 
     def const(self, node: Node) -> Value:
-        """A number; as a quotient where no float is it."""
-        value = node.data[0]
-        if isinstance(value, float) or Fraction(float(value)) == value:
-            return self.number(float(value))
-        return self.builder.div(self.number(float(value.numerator)), self.number(float(value.denominator)))
+        return self.number(node.data[0])
 
 
 _RULES: Mapping[str, Callable[[Emitter, Node], Value]] = {

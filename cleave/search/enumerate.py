@@ -183,7 +183,8 @@ def _sum_nodes(space: Space, poly: Poly) -> Iterator[Node]:
     if base is not poly:
         ratio = Fraction(poly.terms[0][1]) / Fraction(base.terms[0][1])
         yield Node("product", (1, 1), (algebra.number(simple(ratio)), base))
-    yield Node("add", tuple(c for _, c in poly), tuple(algebra.of_mono(mono) for mono, _ in poly))
+    summands = [space.known_multiple(mono, c) for mono, c in poly]
+    yield Node("add", tuple(c for c, _ in summands), tuple(summand for _, summand in summands))
     _, factor, _ = algebra.primitive(poly)
     if factor:
         common = algebra.of_mono(factor)

@@ -27,8 +27,9 @@ class Plan:
     def rank(self) -> tuple[float, float]:
         return self.length, self.work
 
-    def key(self) -> tuple[tuple[int, str], ...]:
-        return tuple(sorted((poly.id, repr(node)) for poly, node in self.choice.items()))
+    def key(self) -> tuple[tuple[int, str, tuple[object, ...], tuple[int, ...]], ...]:
+        nodes = sorted(self.choice.items(), key=lambda item: item[0].id)
+        return tuple((p.id, node.kind, node.data, tuple(c.id for c in node.children)) for p, node in nodes)
 
 
 class Extractor:
@@ -161,7 +162,10 @@ class Extractor:
                 others.append(plan)
         if len(front) > self.beam:
             front = [*front[: self.beam - 1], front[-1]]
-        return sorted([*front, *others[: self.beam - len(front)]], key=lambda plan: plan.rank)
+        front.reverse()  # the shortest, then the cheapest, then what is between them
+        if len(front) > 2:
+            front = [front[0], front[-1], *front[1:-1]]
+        return [*front, *others[: self.beam - len(front)]]
 
     # --- cost of one node ----------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Graph, Value
 from cleave.search.binders import Algebra
 from cleave.search.normal_form import HALF
+from cleave.search.numbers import nearest
 from cleave.search.terms import Item, OutOfFuel, Pair, Poly
 
 
@@ -130,9 +131,9 @@ class Lifter:
         number = value.attrs["value"]
         if not ops.is_float(value.dtype):
             return self.algebra.fn(f"constant:{int(number)}:{value.dtype}")
-        if not math.isfinite(number):
+        if not math.isfinite(number) or abs(number) > _LARGEST.get(value.dtype, math.inf):
             return self.algebra.of_atom(self.algebra.atom("constant", str(float(number))))
-        return self.algebra.number(Fraction(number))
+        return self.algebra.number(nearest(number, value.dtype))
 
     def _index(self, value: Value, args: list[Poly]) -> Poly:
         # Every integer type that can hold a position holds the same number, but arithmetic on it may wrap.
@@ -168,6 +169,9 @@ class Lifter:
             self.leaves.append(key)
         items: tuple[Item, ...] = value.names
         return self.algebra.of_atom(self.algebra.atom("leaf", number, items))
+
+
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895e38, "f32": 3.4028234e38}
 
 
 def _infinite(poly: Poly) -> bool:

@@ -9,7 +9,7 @@ from cleave.search.terms import Atom, Poly, parts
 
 
 def outermost_reductions(polys: Iterable[Poly]) -> list[Atom]:
-    """The sums and maxima that are inside no other one, in order of occurrence."""
+    """The reductions that are inside no other one, in order of occurrence."""
     found: dict[Atom, None] = {}
     seen: set[Poly] = set()
 
@@ -22,7 +22,7 @@ def outermost_reductions(polys: Iterable[Poly]) -> list[Atom]:
                 visit_atom(atom)
 
     def visit_atom(atom: Atom) -> None:
-        if atom.kind in ("sum", "max"):
+        if atom.kind in ("sum", "max", "red"):
             found[atom] = None
             return
         for part in parts(atom):
@@ -42,7 +42,7 @@ def splittable_sizes(outputs: Iterable[Poly]) -> list[Size]:
     """Sizes of dims that the outermost reductions bind: a symbol of its own each, never one of an output's dims."""
     sizes: dict[Size, None] = {}
     for atom in outermost_reductions(outputs):
-        for name, size in atom.data[0]:
+        for name, size in atom.data[-2]:
             if "'" not in name and str(size).isidentifier():
                 sizes[size] = None
     return list(sizes)

@@ -8,6 +8,7 @@ parts, so nothing is made that no program needs and the space is finite without 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,7 +18,7 @@ from cleave.dialects.dims import Size
 from cleave.search.binders import Algebra
 from cleave.search.normal_form import content_of
 from cleave.search.stability import Stability
-from cleave.search.terms import Item, Mono, OutOfFuel, Pair, Poly, simple
+from cleave.search.terms import Item, Mono, Number, OutOfFuel, Pair, Poly, simple
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,17 @@ class Space:
         largest = max(abs(c) for _, c in poly)
         if 1e-3 <= largest <= 1e3:
             return poly
-        return self.algebra.scale(poly, simple(Fraction(1) / Fraction(largest)))
+        # A power of four, whose root is a number too.
+        exponent = round(math.log2(largest) / 2)
+        return self.algebra.scale(poly, simple(Fraction(4) ** -exponent))
+
+    def known_multiple(self, mono: Mono, c: Number) -> tuple[Number, Poly]:
+        """A term as coefficient and value: the value that the source has, if it has it with its coefficient."""
+        for sign in (1, -1):
+            value = self.algebra.of_mono(mono, sign * c)
+            if value in self.seeds:
+                return sign, value
+        return c, self.algebra.of_mono(mono)
 
     def is_known_maximum(self, poly: Poly) -> bool:
         """Whether the source takes this maximum itself."""

@@ -16,15 +16,18 @@ from cleave.search.terms import Atom, Item, OutOfFuel, Pair, Poly
 def split_nodes(space: Space, atom: Atom, exponent: Poly) -> Iterator[Node]:
     """Nodes for ``exp(exponent) * atom``, the atom a sum or maximum over the cut dimension."""
     cut = space.cut
-    if cut is None or atom.kind not in ("sum", "max") or all(size is not cut.size for _, size in atom.data[0]):
+    if cut is None or atom.kind not in ("sum", "max", "red") or all(size is not cut.size for _, size in atom.data[-2]):
         return
     algebra = space.algebra
-    names = space.opening(atom.data[0], atom.free | exponent.free)
+    names = space.opening(atom.data[-2], atom.free | exponent.free)
     inner = [cut.pair.inner if isinstance(item, Pair) else str(item) for item in names.values()]
     body = algebra.open(atom, names)
     over = (cut.pair.outer,)
     if atom.kind == "max":
         yield Node("reduce", ("max", over), (algebra.max_over(inner, body),))
+        return
+    if atom.kind == "red":
+        yield Node("reduce", (atom.data[0], over), (algebra.reduce_over(atom.data[0], inner, body),))
         return
     if not exponent.terms:
         yield Node("reduce", ("sum", over), (algebra.sum_over(inner, body),))

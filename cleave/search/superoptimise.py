@@ -15,13 +15,16 @@ from cleave.search.check import Checker
 from cleave.search.cost import Cost, cost_of
 from cleave.search.emit import Emitter
 from cleave.search.enumerate import nodes_of
-from cleave.search.extract import Extractor
+from cleave.search.extract import Extractor, Plan
 from cleave.search.feeds import Feeds
 from cleave.search.lift import Lifter, Unliftable
 from cleave.search.reduced_dims import splittable_sizes
 from cleave.search.seeds import make_space
 from cleave.search.space import Cut, Space
 from cleave.search.terms import OutOfFuel, Poly, show
+
+
+MAX_PROFILES = 3
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class _Search:
         facts = self.source.facts
         if cut is not None:
             facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
-        for plan in Extractor(space, self._nominal(), beam=self.options.keep).run(goals):
+        for plan in self._plans(space, goals):
             self.statistics.candidates += 1
             try:
                 graph = Emitter(self.source, self.lifter, space, feeds, facts).graph(plan, goals)
@@ -154,6 +157,18 @@ class _Search:
                 self.rejected.append(Rejected(label, f"no program: {error}"))
                 continue
             self._admit(graph, label, cut, checker)
+
+    def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
+        """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
+        nominal = self._nominal()
+        profiles = [nominal]
+        symbols = [str(d.size) for value in self.source.outputs for d in value.dims if str(d.size) in nominal]
+        profiles.extend({**nominal, symbol: 8} for symbol in list(dict.fromkeys(symbols))[:MAX_PROFILES])
+        found: dict[object, Plan] = {}
+        for sizes in profiles:
+            for plan in Extractor(space, sizes, beam=max(2, self.options.keep)).run(goals):
+                found.setdefault(plan.key(), plan)
+        return list(found.values())
 
     def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> None:
         cost = cost_of(graph)
@@ -188,7 +203,12 @@ class _Search:
     def _front(self, source: Alternative) -> list[Alternative]:
         """Those that no other one of the same kind dominates, in the order of the nominal sizes."""
         kept: list[Alternative] = []
+        costs = {(None, source.cost)}
         for a in self.found:
+            if (a.split, a.cost) in costs:
+                self.rejected.append(Rejected(str(a.cost), "another program has the same cost"))
+                continue
+            costs.add((a.split, a.cost))
             rivals = [b for b in (*self.found, source) if b.split == a.split and b is not a]
             better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
             if better is None:
