@@ -20,8 +20,8 @@ class Position:
 class CleaveError(Exception):
     """A user's mistake: what is wrong, where, and (in the notes) what to do.
 
-    ``location`` is a ``Position``, MLIR's location of an op, a text such as ``file:line:col``, or None when the place is
-    not known; ``cleave.passes.diagnostics.position_of`` reads it.
+    ``location`` is a ``Position``, MLIR's location of an op, a text such as ``file:line:col``, or None when it is not
+    known; ``cleave.passes.diagnostics.position_of`` reads it.
     """
 
     def __init__(self, message: str, location: object | None = None, notes: tuple[str, ...] = ()) -> None:

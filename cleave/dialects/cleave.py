@@ -17,7 +17,7 @@ from cleave.dialects.dims import Dim, Facts
 from cleave.dialects.ops import OPS, VARIADIC, OpSpec, TensorType
 from cleave.errors import CleaveError
 
-_cext = _ods_common._cext
+_cext = _ods_common._cext  # pyright: ignore[reportPrivateUsage]
 
 # --- attributes and types --------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ def tensor_type_of(value: ir.Value) -> TensorType:
 
 def location(text: str | None) -> ir.Location:
     """``str(op.location)`` read back; the current location if there is none."""
-    return ir.Location.from_attr(ir.Attribute.parse(text)) if text else ir.Location.current
+    return ir.Location.from_attr(ir.Attribute.parse(text)) if text else ir.Location.current or ir.Location.unknown()
 
 
 # --- attributes of ops in plain Python form ----------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def _constructor(name: str) -> Callable[..., None]:
         options = {key: attrs.pop(key) for key in ("result", "dtype", "extents", "facts") if key in attrs}
         plain_names = {key.rstrip("_"): value for key, value in attrs.items()}
         value = build(name, operands, plain_names, loc=loc, ip=ip, **options)
-        ir.OpView.__init__(self, value.owner)
+        ir.OpView.__init__(self, value.owner)  # pyright: ignore[reportArgumentType]
 
     return __init__
 
@@ -339,5 +339,6 @@ def register(context: ir.Context) -> None:
     from mlir.dialects import irdl
 
     with context, ir.Location.unknown():
-        irdl.load_dialects(ir.Module.parse(irdl_text()))
+        load: Any = irdl.load_dialects  # pyright: ignore[reportAttributeAccessIssue]
+        load(ir.Module.parse(irdl_text()))
         _cext.register_type_caster(ir.Attribute.parse("#cleave.dims<[]>").typeid, replace=True)(DimsAttr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -139,7 +140,7 @@ def _check_access(op: ir.Operation, spec: OpSpec) -> None:
     tile_value = op.operands[0] if store else op.results[0]
     memory = cleave.tensor_type_of(op.operands[1 if store else 0])
     tile, extents = cleave.decode(tile_value.type)
-    view = op.opview
+    view: Any = op.opview
     if len(view.offsets) != len(memory.dims) or len(view.bounds) != len(memory.dims):
         raise CleaveError(f"needs {len(memory.dims)} offsets and as many bounds, one for each dimension of the tensor, "
                           f"not {len(view.offsets)} and {len(view.bounds)}")
