@@ -1,7 +1,7 @@
 """Index arithmetic of a kernel as i32 or i64, whichever is proved to hold its values.
 
-Every extent is at most ``LARGEST_EXTENT``, so that an extent plus a tile fits in i32; launches check it. What is
-larger, such as products of extents, is computed in i64.
+Every extent is at most ``LARGEST_EXTENT`` (``runtime/layout.py``), so that an extent plus a tile fits in i32; launches
+check it. What is larger, such as products of extents, is computed in i64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from cleave.dialects.size import Atom, from_atom
 from cleave.errors import CleaveError
 from cleave.lowering import tt
 
-LARGEST_EXTENT = 2**31 - 2**20
 _I32 = 2**31
 UNKNOWN = 2**63
 

@@ -12,11 +12,12 @@ from cleave.dialects.dims import Answer, Facts, Size, const, parse, sym
 from cleave.errors import CleaveError
 from cleave.lowering import contract, pointwise, tt
 from cleave.lowering.memory import Access, MemoryBuilder, MemoryRef, memory_element
-from cleave.lowering.scalars import LARGEST_EXTENT, UNKNOWN, Scalar, Scalars, fits
+from cleave.lowering.scalars import UNKNOWN, Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
 from cleave.lowering.ttir_race import separate_racing_loads
 from cleave.lowering.views import View
 from cleave.passes.diagnostics import position_of
+from cleave.runtime.layout import LARGEST_EXTENT
 
 KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"
