@@ -1,7 +1,8 @@
 """Are the kernels right on a real GPU?
 
 ``prepare OUT_DIR`` (no GPU needed) compiles every case; ``run IN_DIR OUT_DIR`` (GPU, PyTorch and this repository, but
-neither MLIR nor Triton's compiler) runs them, compares with float64 and times the large ones.
+neither MLIR nor Triton's compiler) runs them, compares with float64 and times the large ones. ``interpret CASES_DIR``
+runs the small ones with the TTIR interpreter, which tells the compiler's mistakes from Triton's.
 """
 
 from __future__ import annotations
@@ -24,12 +25,19 @@ def main() -> int:
     run = commands.add_parser("run", help="run the cases on the GPU")
     run.add_argument("cases", type=Path)
     run.add_argument("out", type=Path)
-    run.add_argument("--seconds", type=float, default=200, help="the most that one pass over all cases may take")
+    run.add_argument("--seconds", type=float, default=200, help="for all checks; timing comes after")
+    interpret = commands.add_parser("interpret", help="run the small cases with the TTIR interpreter")
+    interpret.add_argument("cases", type=Path)
+    interpret.add_argument("--only", default="", help="programs whose key contains this")
     arguments = parser.parse_args()
     if arguments.command == "prepare":
         from device_prepare import prepare_cases
 
         return prepare_cases(arguments.out, arguments.only, arguments.schedules, arguments.workers)
+    if arguments.command == "interpret":
+        from device_interpret import interpret_cases
+
+        return interpret_cases(arguments.cases, arguments.only)
     from device_run import run_cases
 
     return run_cases(arguments.cases, arguments.out, arguments.seconds)
