@@ -14,9 +14,8 @@ from cleave.search.terms import Atom, Mono, Number, Poly, mono_free, simple
 
 def nodes_of(space: Space, poly: Poly) -> Iterator[Node]:
     """All nodes that goal-directed enumeration finds for a class."""
-    number = number_of(poly)
-    if number is not None:
-        yield Node("const", (number,), ())
+    if poly.constant is not None:
+        yield Node("const", (poly.constant,), ())
         return
     if space.is_known_maximum(poly):
         return  # taking a factor out of it would only make a second maximum
@@ -34,19 +33,6 @@ def nodes_of(space: Space, poly: Poly) -> Iterator[Node]:
             yield from _product_nodes(space, poly, mono, c)
         return
     yield from _sum_nodes(space, poly)
-
-
-def number_of(poly: Poly) -> Number | float | None:
-    """The value of a class without dims, if it is a number: rational, or with roots of primes."""
-    if len(poly) > 1 or any(atom.kind != "prime" for mono, _ in poly for atom, _ in mono):
-        return None
-    if poly.constant is not None:
-        return poly.constant
-    mono, c = poly.terms[0]
-    value = float(c)
-    for atom, e in mono:
-        value *= float(atom.data[0]) ** float(e)
-    return value
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
@@ -150,8 +136,8 @@ def _product_nodes(space: Space, poly: Poly, mono: Mono, c: Number) -> Iterator[
         children.append(weight)
         exponents.append(1)
         rest = algebra.mul(rest, algebra.power(weight, -1))
-    if len(rest) != 1 or any(atom.kind != "prime" for atom, _ in rest.terms[0][0]):
-        return
+    if rest.constant is None:
+        return  # an irrational factor: the source's own scale of some base is missed
     if rest.constant != 1:
         children.append(rest)
         exponents.append(1)
@@ -187,7 +173,7 @@ def _sum_nodes(space: Space, poly: Poly) -> Iterator[Node]:
     yield Node("add", tuple(c for c, _ in summands), tuple(summand for _, summand in summands))
     _, factor, _ = algebra.primitive(poly)
     if factor:
-        common = algebra.of_mono(factor)
+        common = space.known_scale(factor)
         rest = algebra.mul(poly, algebra.power(common, -1))
         if rest is not poly and len(rest) < 2 * len(poly):
             yield Node("product", (1, 1), (common, rest))

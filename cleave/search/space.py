@@ -98,6 +98,14 @@ class Space:
         exponent = round(math.log2(largest) / 2)
         return self.algebra.scale(poly, simple(Fraction(4) ** -exponent))
 
+    def known_scale(self, mono: Mono) -> Poly:
+        """The monomial, with the coefficient that it has in the source if the source has it."""
+        for known in self.known_products:
+            factors, _ = known.terms[0]
+            if tuple(pair for pair in factors if pair[0].kind != "prime") == mono:
+                return known
+        return self.algebra.of_mono(mono)
+
     def known_multiple(self, mono: Mono, c: Number) -> tuple[Number, Poly]:
         """A term as coefficient and value: the value that the source has, if it has it with its coefficient."""
         for sign in (1, -1):
