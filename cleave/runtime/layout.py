@@ -70,6 +70,19 @@ def viewed(view: View, source: Layout, sizes: Sizes) -> Layout:
     return Layout(shape, (*before, *strides, *after))
 
 
+def view_offset(view: View, source: Layout, sizes: Sizes) -> int:
+    """How many elements of the source's memory lie before the view's first; CleaveError where a slice leaves its dim."""
+    offset = sizes.evaluate(view.offset)
+    if view.offset == "0":
+        return 0
+    axis = _position(view)
+    extent, limit = shape_of(view.tensor, sizes)[axis], source.shape[axis]
+    if not 0 <= offset <= limit - extent:
+        text = f"the slice of '{view.names[0]}' of {view.source} is {offset} to {offset + extent}"
+        raise CleaveError(f"{text}; the dimension has {limit}")
+    return offset * source.strides[axis]
+
+
 def _position(view: View) -> int:
     """The axis at which the view's dims change, which is the same in the source."""
     names = [Dim.parse(dim).name for dim in view.tensor.dims]

@@ -1,0 +1,158 @@
+"""The values of size symbols at a call: bound from the shapes of the arguments, and checked against the facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from cleave.dialects.dims import Dim, Facts, Size, parse
+from cleave.errors import CleaveError
+from cleave.runtime.launch_plan import LaunchPlan
+
+_RELATION = re.compile(r"(<=|>=|==|=|<|>)")
+_HOLDS = {
+    "<=": int.__le__, ">=": int.__ge__, "=": int.__eq__, "==": int.__eq__, "<": int.__lt__, ">": int.__gt__,
+}  # fmt: skip
+_TYPE = "the function's type"
+_GIVEN = "the given sizes"
+
+
+class Sizes:
+    """Symbols with their values, and for each the tensor that gave it."""
+
+    def __init__(self, facts: Sequence[str] = ()) -> None:
+        self.facts = Facts.parse(facts)
+        self.values: dict[str, int] = {}
+        self.origin: dict[str, str] = {}
+
+    def add(self, values: Mapping[str, int], origin: str) -> None:
+        for symbol, value in values.items():
+            self.values[symbol], self.origin[symbol] = value, origin
+
+    def evaluate(self, size: Size | str) -> int:
+        """The size's value. CleaveError where a symbol of it has none."""
+        size = parse(size) if isinstance(size, str) else size
+        if not size.symbols <= self.values.keys():
+            size = self.facts.simplify(size)
+        for symbol in sorted(size.symbols - self.values.keys()):
+            raise CleaveError(f"no argument gives size '{symbol}' a value", notes=("give it one in sizes",))
+        return size.evaluate(self.values)
+
+    def explain(self, size: Size) -> str:
+        """``n = 12 (in0), s = 3 (in1)`` for the symbols of a size."""
+        known = sorted(self.facts.simplify(size).symbols & self.values.keys())
+        return ", ".join(f"{symbol} = {self.values[symbol]} ({self.origin[symbol]})" for symbol in known)
+
+
+def bind_sizes(
+    plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None
+) -> Sizes:
+    """Bind every symbol that the shapes of the plan's arguments determine; ``given`` has values for the others.
+
+    CleaveError where extents disagree with static ones or with each other, naming the dim, the tensors and the values,
+    and where a fact of the function does not hold.
+    """
+    sizes = Sizes(plan.facts)
+    sizes.add(plan.extents, _TYPE)
+    for symbol, value in (given or {}).items():
+        if sizes.values.get(symbol, value) != value:
+            raise CleaveError(f"size '{symbol}' is {sizes.values[symbol]} by {_TYPE}, and {value} is given")
+        sizes.add({symbol: value}, _GIVEN)
+    pending: list[tuple[str, Dim, int]] = []
+    for tensor, shape in zip(plan.arguments, shapes, strict=True):
+        for axis, (text, static, extent) in enumerate(zip(tensor.dims, tensor.extents, shape, strict=True)):
+            dim = Dim.parse(text)
+            if static is not None and static != extent:
+                where = f"dimension '{dim.name}' of {tensor.name} (axis {axis})"
+                raise CleaveError(f"{where} is {extent}; the function is compiled for {static}")
+            pending.append((tensor.name, dim, extent))
+    _bind_all(sizes, pending)
+    _check_facts(plan, sizes)
+    return sizes
+
+
+def _bind_all(sizes: Sizes, pending: list[tuple[str, Dim, int]]) -> None:
+    """Bare symbols first, so that messages speak of them; what needs others' values waits for them."""
+    pending = sorted(pending, key=lambda entry: not entry[1].size.symbols == {entry[1].name})
+    while pending:
+        left = [entry for entry in pending if not _bind(sizes, *entry)]
+        if len(left) == len(pending):
+            return  # What needs these sizes says so.
+        pending = left
+
+
+def _bind(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> bool:
+    """Check one extent, or learn a symbol from it; False where that needs more symbols."""
+    size = sizes.facts.simplify(dim.size)
+    unknown = sorted(size.symbols - sizes.values.keys())
+    if not unknown:
+        if size.evaluate(sizes.values) != extent:
+            raise _disagreement(sizes, tensor, dim, extent)
+        return True
+    if len(unknown) > 1:
+        return False
+    value = _solve(size, unknown[0], extent, sizes.values)
+    if value is None:
+        return False
+    if value < 0:
+        raise CleaveError(f"dimension '{dim.name}' of {tensor} is {extent}, but {size} is that for no '{unknown[0]}'")
+    sizes.add({unknown[0]: value}, tensor)
+    return True
+
+
+def _disagreement(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> CleaveError:
+    value = sizes.evaluate(dim.size)
+    if dim.size.symbols == {dim.name} and dim.name in sizes.origin:
+        return CleaveError(f"dimension '{dim.name}' is {value} in {sizes.origin[dim.name]} and {extent} in {tensor}")
+    given = sizes.explain(dim.size)
+    because = f", with {given}" if given else ""
+    return CleaveError(f"dimension '{dim.name}' of {tensor} is {extent}, but its size {dim.size} is {value}{because}")
+
+
+def _solve(size: Size, symbol: str, extent: int, values: Mapping[str, int]) -> int | None:
+    """The one value of ``symbol`` for which ``size`` is ``extent``; -1 if there is none, None if it is not determined.
+
+    Only sizes that grow with the symbol are solved, which covers what people write: c*x + k, x*y with y known.
+    """
+
+    def at(candidate: int) -> int:
+        return size.evaluate({**values, symbol: candidate})
+
+    try:
+        if not at(1) < at(2) < at(1000):
+            return None
+        low, high = 0, 1
+        while at(high) < extent:
+            low, high = high, 2 * high
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if at(middle) < extent else (low, middle)
+        return low if at(low) == extent else -1
+    except CleaveError:  # The symbol divides something.
+        return None
+
+
+def _check_facts(plan: LaunchPlan, sizes: Sizes) -> None:
+    for fact in plan.facts:
+        parts = _RELATION.split(fact)
+        for left, sign, right in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
+            _check_relation(plan, sizes, fact, (parse(left), sign, parse(right)))
+
+
+def _check_relation(plan: LaunchPlan, sizes: Sizes, fact: str, relation: tuple[Size, str, Size]) -> None:
+    left, sign, right = relation
+    symbols = sizes.facts.simplify(left).symbols | sizes.facts.simplify(right).symbols
+    if not symbols <= sizes.values.keys():
+        return  # About sizes that no argument has.
+    values = sizes.evaluate(left), sizes.evaluate(right)
+    if _HOLDS[sign](*values):
+        return
+    if 0 in values and 1 in values:
+        empty = right if values[1] == 0 else left
+        for tensor in plan.arguments:
+            for dim in map(Dim.parse, tensor.dims):
+                if sizes.facts.simplify(dim.size) is sizes.facts.simplify(empty):
+                    text = f"dimension '{dim.name}' is empty in {tensor.name}, and the function requires {fact}"
+                    raise CleaveError(text, notes=("a maximum or minimum over no elements has no value",))
+    given = sizes.explain(left - right) or f"{left} = {values[0]}"
+    raise CleaveError(f"the function requires {fact}, which does not hold for {given}")

@@ -1,0 +1,177 @@
+"""What to do on the host to run a compiled function: allocate, view, launch, return. Plain data, kept as JSON.
+
+Sizes stay texts of size expressions over symbols, which the shapes of the arguments bind at call time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+from cleave.errors import CleaveError
+
+VERSION = 1
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor: ``dims`` as in ``("m", "t=ceildiv(n, s)")``, ``extents`` with those that are static (None: dynamic)."""
+
+    name: str
+    dtype: str
+    dims: tuple[str, ...]
+    extents: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.dims) != len(self.extents):
+            raise CleaveError(f"tensor {self.name} has {len(self.dims)} dims and {len(self.extents)} extents")
+
+    def __str__(self) -> str:
+        dims = (d if n is None else f"{d}:{n}" for d, n in zip(self.dims, self.extents, strict=True))
+        return f"{self.name}: {self.dtype}[{', '.join(dims)}]"
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """New memory, row-major, uninitialised."""
+
+    tensor: TensorSpec
+    kind: Literal["alloc"] = "alloc"
+
+
+@dataclass(frozen=True)
+class View:
+    """The memory of ``source`` under other dims: the dims ``names`` of the source become the dims ``into``.
+
+    One to one is a rename, or from index ``offset`` (a size expression) of the dim a slice; one to two is a split, two
+    or more to one a merge.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    into: tuple[str, ...]
+    tensor: TensorSpec
+    offset: str = "0"
+    kind: Literal["view"] = "view"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Run ``kernel`` on a grid of one to three sizes; no launch where one of them is 0.
+
+    ``operands`` are the tensors, of which it writes ``outputs``. ``arguments`` are the kernel's, in its order:
+    ``in:<i>`` the first element of operand i, ``size:<size expression>`` its value, ``stride:<i>:<axis>`` a stride of
+    operand i in elements.
+    """
+
+    kernel: str
+    grid: tuple[str, ...]
+    operands: tuple[str, ...]
+    outputs: tuple[str, ...]
+    arguments: tuple[str, ...]
+    num_warps: int = 4
+    num_stages: int = 2
+    kind: Literal["launch"] = "launch"
+
+
+Step = Alloc | View | Launch
+_STEPS: Mapping[str, type[Any]] = {"alloc": Alloc, "view": View, "launch": Launch}
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One function: ``results`` name the tensors that it returns; ``extents`` has the symbols with static sizes.
+
+    ``facts`` are required of the sizes (``"1 <= n"``); ``location`` is where the source says the function.
+    """
+
+    function: str
+    arguments: tuple[TensorSpec, ...]
+    steps: tuple[Step, ...]
+    results: tuple[str, ...]
+    facts: tuple[str, ...] = ()
+    extents: Mapping[str, int] = field(default_factory=dict[str, int])
+    location: str | None = None
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Launch))
+
+    @property
+    def tensors(self) -> Mapping[str, TensorSpec]:
+        """All tensors by name."""
+        made = (step.tensor for step in self.steps if not isinstance(step, Launch))
+        return {tensor.name: tensor for tensor in (*self.arguments, *made)}
+
+    @property
+    def result_specs(self) -> tuple[TensorSpec, ...]:
+        return tuple(self.tensors[name] for name in self.results)
+
+    def to_json(self) -> str:
+        """The plan as JSON text; ``from_json`` reads it back."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> LaunchPlan:
+        """A plan from its JSON text; CleaveError where the text is none, or of another version."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise CleaveError(f"the launch plan is no JSON: {error}") from None
+        if not isinstance(data, dict) or data.pop("version", None) != VERSION:
+            raise CleaveError(f"this is no launch plan of version {VERSION}")
+        plan = _plan(data)
+        _check_names(plan)
+        return plan
+
+
+def _plan(data: dict[str, Any]) -> LaunchPlan:
+    try:
+        data["arguments"] = tuple(_tensor(entry) for entry in data["arguments"])
+        data["steps"] = tuple(_step(entry) for entry in data["steps"])
+        return _make(LaunchPlan, data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CleaveError(f"the launch plan is malformed: {error!r}") from None
+
+
+def _tensor(data: dict[str, Any]) -> TensorSpec:
+    return _make(TensorSpec, data)
+
+
+def _step(data: dict[str, Any]) -> Step:
+    if "tensor" in data:
+        data["tensor"] = _tensor(data["tensor"])
+    return _make(_STEPS[data["kind"]], data)
+
+
+def _make(cls: type[_T], data: dict[str, Any]) -> _T:
+    """An instance with JSON's lists as tuples; KeyError and TypeError where fields are missing or unknown."""
+    unknown = data.keys() - {entry.name for entry in fields(cls)}  # type: ignore[arg-type]
+    if unknown:
+        raise KeyError(min(unknown))
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+
+
+def _check_names(plan: LaunchPlan) -> None:
+    """CleaveError where a step or the return uses a tensor that is not there yet."""
+    known = {tensor.name for tensor in plan.arguments}
+    for step in plan.steps:
+        for name in _used(step):
+            if name not in known:
+                raise CleaveError(f"the launch plan uses tensor '{name}' before it is made")
+        if not isinstance(step, Launch):
+            known.add(step.tensor.name)
+    for name in plan.results:
+        if name not in known:
+            raise CleaveError(f"the launch plan returns tensor '{name}', which no step makes")
+
+
+def _used(step: Step) -> Iterator[str]:
+    if isinstance(step, Launch):
+        yield from step.operands
+        yield from step.outputs
+    elif isinstance(step, View):
+        yield step.source
