@@ -171,6 +171,19 @@ def facts_of(op: ir.Operation) -> Facts:
         raise CleaveError(f"cleave.facts: {error.message}", notes=error.notes) from error
 
 
+def choices_of(op: ir.Operation) -> dict[str, int]:
+    """The ``cleave.choices`` of a host function: what symbols that no argument binds are, unless a launch says otherwise."""
+    if "cleave.choices" not in op.attributes:
+        return {}
+    found: dict[str, int] = {}
+    for text in plain("strings", op.attributes["cleave.choices"]):
+        name, _, value = text.partition("=")
+        if not name.strip().isidentifier() or not value.strip().isdigit():
+            raise CleaveError(f"cleave.choices: '{text}' is not of the form \"s = 8\"")
+        found[name.strip()] = int(value)
+    return found
+
+
 # --- ops -------------------------------------------------------------------------------------------------------------
 
 

@@ -55,9 +55,9 @@ def _decode(value: ir.Value, op: ir.Operation, extents: dict[str, int]) -> Tenso
 
 def from_graph(graph: Graph, module: ir.Module, attributes: Mapping[str, ir.Attribute] | None = None) -> ir.Operation:
     """Append the graph to ``module`` as a function; returns its ``func.func``."""
-    types = [cleave.tensor_type(value.type, graph.extents) for value in graph.inputs]
-    results = [cleave.tensor_type(value.type, graph.extents) for value in graph.outputs]
     with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
+        types = [cleave.tensor_type(value.type, graph.extents) for value in graph.inputs]
+        results = [cleave.tensor_type(value.type, graph.extents) for value in graph.outputs]
         func = _create_func(graph.name, ir.FunctionType.get(types, results), dict(attributes or {}))
         if graph.facts.texts:
             func.attributes["cleave.facts"] = cleave.attribute("strings", graph.facts.texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
@@ -11,7 +11,7 @@ from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import to_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.explain import table
-from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
+from cleave.schedule.scheduler import COARSE, FINALISTS, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
 
 
@@ -31,13 +31,14 @@ class Schedule:
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         options = ScheduleOptions(target_named(self.target), parse_sizes(self.sizes), self.iterative_tiling,
                                   self.horizontal_fusion)
-        for alternatives in tensor_functions(module):
-            best = _best(alternatives, options)
-            if self.explain:
-                print(table(best), file=sys.stderr)
-            for func in alternatives:
-                func.erase()
-            from_tile_program(best.program, module)
+        with ctx, ir.Location.unknown(ctx):
+            for alternatives in tensor_functions(module):
+                best = _best(alternatives, options)
+                if self.explain:
+                    print(table(best), file=sys.stderr)
+                for func in alternatives:
+                    func.erase()
+                from_tile_program(best.program, module)
 
 
 def parse_sizes(text: str) -> dict[str, int]:
@@ -52,19 +53,21 @@ def parse_sizes(text: str) -> dict[str, int]:
 
 
 def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> Scheduled:
-    """The cheapest schedule; an alternative that cannot be scheduled is passed over if another one can."""
-    best: Scheduled | None = None
-    failure: CleaveError | None = None
-    root = name_of(alternatives[0])
-    for func in alternatives:
-        try:
-            found = schedule(to_graph(func).named(root).deduplicated(), options)
-        except CleaveError as error:
-            failure = failure or error.at(func.location)
-            continue
-        if best is None or found.seconds < best.seconds:
-            best = found
-    if best is None:
-        raise failure or CleaveError("nothing to schedule", alternatives[0].location)
-    return best
+    """The cheapest schedule; an alternative that cannot be scheduled is passed over if another one can.
 
+    All are judged on few tilings, the best ``FINALISTS`` of them on all.
+    """
+    root = name_of(alternatives[0])
+    graphs = [to_graph(func).named(root).deduplicated() for func in alternatives]
+    rough = replace(options, max_tilings=COARSE)
+    judged: list[tuple[float, int]] = []
+    failure: CleaveError | None = None
+    for index, graph in enumerate(graphs):
+        try:
+            judged.append((schedule(graph, rough if len(graphs) > 1 else options).seconds, index))
+        except CleaveError as error:
+            failure = failure or error.at(alternatives[index].location)
+    if not judged:
+        raise failure or CleaveError("nothing to schedule", alternatives[0].location)
+    finalists = [graphs[index] for _, index in sorted(judged)[:FINALISTS]]
+    return min((schedule(graph, options) for graph in finalists), key=lambda scheduled: scheduled.seconds)

@@ -35,11 +35,12 @@ class Superopt:
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         options = SearchOptions(self.max_classes, self.time_limit, self.keep, self.split, self.seed)
         certificates: dict[str, list[dict[str, object]]] = {}
-        for func in [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]:
-            result = superoptimise(to_graph(func).deduplicated(), options)
-            _annotate(func, result, module)
-            certificates[name_of(func)] = [_proof(alternative) for alternative in result.alternatives]
-            _report(func, result, explain=self.explain)
+        with ctx, ir.Location.unknown(ctx):
+            for func in [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]:
+                result = superoptimise(to_graph(func).deduplicated(), options)
+                _annotate(func, result, module)
+                certificates[name_of(func)] = [_proof(alternative) for alternative in result.alternatives]
+                _report(func, result, explain=self.explain)
         if self.certificate:
             _write(self.certificate, certificates)
 

@@ -42,6 +42,9 @@ class _Host:
         facts = graph.requirements().texts
         if facts:
             func.attributes["cleave.facts"] = cleave.attribute("strings", facts)
+        if self.program.choices:
+            choices = [f"{name} = {value}" for name, value in self.program.choices.items()]
+            func.attributes["cleave.choices"] = cleave.attribute("strings", choices)
         self.memory |= dict(zip(graph.inputs, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for value in self.program.allocated:

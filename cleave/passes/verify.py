@@ -14,7 +14,7 @@ from cleave.errors import CleaveError, CleaveErrors
 
 FUNCTION_ATTRS = frozenset(
     "cleave.facts cleave.kernel cleave.num_warps cleave.num_stages cleave.alternative_of cleave.cost cleave.certificate "
-    "cleave.empty_rows".split()
+    "cleave.empty_rows cleave.choices".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
 CALL_ATTRS = frozenset(("cleave.grid",))
@@ -44,6 +44,7 @@ def verify(module: ir.Module) -> list[CleaveError]:
 def _body_problems(func: ir.Operation) -> list[CleaveError]:
     try:
         facts = cleave.facts_of(func)
+        cleave.choices_of(func)
     except CleaveError as error:
         return [error.at(func.location)]
     problems: list[CleaveError] = []

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cleave.bindings import ir, passmanager
+from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.reference import control_rules, graph_rules, kernel_rules, linalg_rules, scalar_rules, tensor_rules
 from cleave.reference.control_rules import bind_arguments
@@ -35,7 +36,7 @@ def run(
 
     "f64" computes in f64 and takes casts between float types as the identity; its inputs are in their declared types or
     in f64, its float results f64. "declared" computes in the declared types, with ml_dtypes for the narrow ones.
-    ``sizes`` gives symbols that no input binds, such as a split count, their values.
+    ``sizes`` gives symbols that no input binds, such as a split count, their values; ``cleave.choices`` has defaults.
     CleaveError, located, where inputs do not fit the signature or each other, or an op has no rule.
     """
     with module.context, ir.Location.unknown(), np.errstate(all="ignore"):
@@ -43,7 +44,7 @@ def run(
         func = _entry(machine.functions, function)
         arguments = _arguments(func, inputs, machine.numerics)
         try:
-            symbols = bind_arguments(func, arguments, dict(sizes or {}))
+            symbols = bind_arguments(func, arguments, {**cleave.choices_of(func), **(sizes or {})})
         except CleaveError as error:
             raise error.at(location_of(func)) from None
         results = machine.call(func, arguments, symbols)

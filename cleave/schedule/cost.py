@@ -40,9 +40,18 @@ class Cost:
 
 
 @dataclass
-class _Work:
-    """What all blocks together do."""
+class Workload:
+    """What a kernel does at given sizes: per block where nothing else is said; bytes, operations, loop iterations.
 
+    ``compulsory``: bytes of its tensors. ``resident`` and ``streamed``: shared memory of tiles outside and inside loops.
+    ``live``: bytes of accumulators and the largest tile of register code.
+    """
+
+    blocks: int = 0
+    compulsory: int = 0
+    resident: int = 0
+    streamed: int = 0
+    live: int = 0
     loaded: float = 0.0
     stored: float = 0.0
     tensor: float = 0.0
@@ -52,27 +61,40 @@ class _Work:
     steps: float = 0.0
 
 
+def workload(kernel: Kernel, sizes: Mapping[str, int]) -> Workload:
+    """What one launch does where every symbol has the size given."""
+    work = Workload(
+        blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
+        compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments),
+        live=_live(kernel),
+    )
+    work.resident, work.streamed = _shared(kernel)
+    _count(kernel.body, 1.0, sizes, work)
+    return work
+
+
 def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target, *, first: bool = True) -> Cost:
     """The cost of one launch where every symbol has the size given."""
-    blocks = math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid)
-    work = _Work()
-    _count(kernel.body, 1.0, sizes, work)
-    shared, registers = _shared(kernel), _registers(kernel)
-    resident = max(1, min(target.shared // max(shared, 1), target.registers // (registers * 32 * kernel.num_warps)))
+    return cost_of(workload(kernel, sizes), kernel.num_stages, kernel.num_warps, target, first=first)
+
+
+def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, *, first: bool = True) -> Cost:
+    """The cost of a workload with these numbers of pipeline stages and warps; ``first``: nothing is launched before."""
+    blocks, shared = work.blocks, work.resident + work.streamed * num_stages
+    registers = REGISTERS_BASE + math.ceil(REGISTERS_SHARE * work.live / (4 * 32 * num_warps))
+    resident = max(1, min(target.shared // max(shared, 1), target.registers // (registers * 32 * num_warps)))
     waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
     # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
-    scale = blocks * idle
-    compulsory = sum(_bytes_of(argument, sizes) for argument in kernel.arguments)
     traffic = blocks * (work.loaded + work.stored)
-    misses = compulsory if compulsory <= target.l2_size else max(compulsory, 0.15 * traffic)
+    misses = work.compulsory if work.compulsory <= target.l2_size else max(work.compulsory, 0.15 * traffic)
     return Cost(
-        dram=min(misses, max(traffic, compulsory)) / target.dram_bandwidth,
+        dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
         l2=traffic * idle / target.l2_bandwidth,
-        tensor=scale * work.tensor / target.tensor_flops,
-        special=scale * work.special / target.special_rate,
-        alu=scale * (work.alu + work.fma) / target.fma_flops,
-        latency=waves * (target.block_latency + work.steps * target.step_latency / kernel.num_stages),
+        tensor=blocks * idle * work.tensor / target.tensor_flops,
+        special=blocks * idle * work.special / target.special_rate,
+        alu=blocks * idle * (work.alu + work.fma) / target.fma_flops,
+        latency=waves * (target.block_latency + work.steps * target.step_latency / num_stages),
         blocks=blocks, waves=waves, shared=shared, registers=registers,
         launch=target.launch if first else target.next_launch,
     )
@@ -97,7 +119,7 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
     return math.prod(dim.size.evaluate(sizes) for dim in argument.tile.dims) * BYTES.get(argument.tile.dtype, 1)
 
 
-def _count(block: Block, times: float, sizes: Mapping[str, int], work: _Work) -> None:
+def _count(block: Block, times: float, sizes: Mapping[str, int], work: Workload) -> None:
     for instruction in block.instructions:
         if instruction.body:
             trips = trip_count(instruction, sizes)
@@ -113,7 +135,7 @@ def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
     return -(-size // loop.attrs["step"])
 
 
-def _count_one(instruction: Instruction, times: float, work: _Work) -> None:
+def _count_one(instruction: Instruction, times: float, work: Workload) -> None:
     op = instruction.op
     if op == "load":
         work.loaded += times * _bytes(instruction.result)
@@ -146,7 +168,7 @@ def contraction_shape(a: Ref, b: Ref, over: tuple[str, ...]) -> tuple[int, int, 
     return extent(a, left - right), extent(b, right - left), extent(a, summed & left)
 
 
-def _count_contraction(instruction: Instruction, times: float, work: _Work) -> None:
+def _count_contraction(instruction: Instruction, times: float, work: Workload) -> None:
     a, b = instruction.operands
     over = tuple(instruction.attrs["over"])
     everything = {dim.name: dim.size.value or 1 for ref in (a, b) for dim in ref.tile.dims}
@@ -157,44 +179,40 @@ def _count_contraction(instruction: Instruction, times: float, work: _Work) -> N
         work.fma += times * flops
 
 
-def _shared(kernel: Kernel) -> int:
-    """Bytes of shared memory: tiles that feed contractions, one for each pipeline stage inside loops."""
+def _shared(kernel: Kernel) -> tuple[int, int]:
+    """Bytes of the tiles that feed contractions, which pass through shared memory: outside loops, and inside."""
     fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
-    total = 0
+    totals = [0, 0]
 
-    def visit(block: Block, stages: int) -> None:
-        nonlocal total
+    def visit(block: Block, inside: int) -> None:
         for instruction in block.instructions:
             if instruction.body:
-                visit(instruction.body, kernel.num_stages)
+                visit(instruction.body, 1)
             elif instruction.op == "load" and instruction.result in fed:
-                total += _bytes(instruction.result) * stages
+                totals[inside] += _bytes(instruction.result)
 
-    visit(kernel.body, 1)
-    return total
+    visit(kernel.body, 0)
+    return totals[0], totals[1]
 
 
-def _registers(kernel: Kernel) -> int:
-    """Registers per thread: accumulators and the largest other tile of register code, each with its share of copies.
+REGISTERS_BASE = 45
+REGISTERS_SHARE = 1.35
+"""Registers per thread as a function of the live bytes: fitted to ptxas on the kernels of facts/triton-handover.md §4.2
+and on plain contractions."""
 
-    The factors are fitted to ptxas on the kernels of facts/triton-handover.md §4.2 and on plain contractions.
-    """
-    threads = 32 * kernel.num_warps
+
+def _live(kernel: Kernel) -> int:
+    """Bytes of the accumulators of the fullest loop, and of the largest tile of register code that does not update one."""
     carried = largest = 0
     for block in _blocks(kernel.body):
-        accumulators = frozenset(block.arguments[1:])
-        carried = max(carried, sum(_bytes(ref) for ref in accumulators))
+        carried = max(carried, sum(_bytes(ref) for ref in block.arguments[1:]))
         in_place = _updates(block)
         for instruction in block.instructions:
             if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
                 continue
             if instruction.result.type and instruction.result not in in_place:
                 largest = max(largest, _bytes(instruction.result))
-    return REGISTERS_BASE + math.ceil(REGISTERS_SHARE * (carried + largest) / (4 * threads))
-
-
-REGISTERS_BASE = 45
-REGISTERS_SHARE = 1.35
+    return carried + largest
 
 
 def _blocks(block: Block) -> list[Block]:

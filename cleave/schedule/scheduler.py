@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.cost import BYTES, Cost, kernel_cost
+from cleave.schedule.cost import BYTES, Cost, cost_of, program_cost, workload
 from cleave.schedule.emit import Fusion, Tiling, emit_kernel
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
@@ -21,6 +21,8 @@ from cleave.schedule.tilings import tilings
 
 STAGES = (2, 3, 4)
 WARPS = (4, 8)
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+"""Numbers of parts that the scheduler considers for a split; a launch may take any."""
 COARSE = 12
 """Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
@@ -70,16 +72,43 @@ Kernels = tuple[tuple[Value, ...], ...]
 
 
 def schedule(graph: Graph, options: ScheduleOptions) -> Scheduled:
-    """The program of least predicted time. CleaveError, located, where an op cannot be scheduled."""
-    return _Scheduler(graph, options).run()
+    """The program of least predicted time. CleaveError, located, where an op cannot be scheduled.
+
+    Symbols that no input binds, such as split counts, are chosen at launch; the program says what to choose.
+    """
+    free = _free_symbols(graph)
+    if not free - options.sizes.keys():
+        return _Scheduler(graph, options).run()
+    start = {**dict.fromkeys(sorted(free), PARTS[len(PARTS) // 2]), **options.sizes}
+    first = _Scheduler(graph, replace(options, sizes=start)).run()
+    choices = {name: options.sizes.get(name) or _best_count(name, first, start, options) for name in sorted(free)}
+    best = _Scheduler(graph, replace(options, sizes={**start, **choices})).run()
+    return replace(best, program=replace(best.program, choices=choices))
+
+
+def _free_symbols(graph: Graph) -> set[str]:
+    """Symbols of dims that neither an input's size nor a definition among the facts fixes."""
+    bound = {symbol for value in graph.inputs for dim in value.dims for symbol in dim.size.symbols} | set(graph.extents)
+    used = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
+    return used - bound
+
+
+def _best_count(name: str, scheduled: Scheduled, sizes: Mapping[str, int], options: ScheduleOptions) -> int:
+    """The number of parts of least predicted time for the program in hand."""
+    graph = scheduled.program.graph
+    known = {**_default_sizes(graph, sizes), **graph.extents}
+    return min(PARTS, key=lambda count: program_cost(scheduled.program, {**known, name: count}, options.target))
+
+
+def _default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    symbols = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
+    return {symbol: sizes.get(symbol, graph.extents.get(symbol, DEFAULT_SIZE)) for symbol in symbols}
 
 
 class _Scheduler:
     def __init__(self, graph: Graph, options: ScheduleOptions) -> None:
         self.graph, self.options = graph, options
-        symbols = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
-        known = {symbol: options.sizes.get(symbol, graph.extents.get(symbol, DEFAULT_SIZE)) for symbol in symbols}
-        self.sizes = {**known, **graph.extents}
+        self.sizes = {**_default_sizes(graph, options.sizes), **graph.extents}
         self._ranked: dict[tuple[frozenset[Value], frozenset[Value], int], tuple[Candidate, ...]] = {}
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
 
@@ -142,9 +171,10 @@ class _Scheduler:
         found: list[Candidate] = []
         for tiling in _spread(list(tilings(region, sizes)), count):
             kernel = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
+            work = workload(kernel.kernel, self.sizes)
             for stages, warps in itertools.product(STAGES if has_loops(kernel.kernel) else (1,), WARPS):
                 variant = replace(kernel.kernel, num_stages=stages, num_warps=warps)
-                cost = kernel_cost(variant, self.sizes, self.options.target)
+                cost = cost_of(work, stages, warps, self.options.target)
                 found.append(Candidate(variant, kernel.operands, tiling, cost))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)

@@ -87,11 +87,15 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class TileProgram:
-    """``graph`` scheduled: memory for each value in ``allocated``, then the launches in order."""
+    """``graph`` scheduled: memory for each value in ``allocated``, then the launches in order.
+
+    ``choices``: what symbols that no input binds (split counts) are, unless the launch says otherwise.
+    """
 
     graph: Graph
     allocated: tuple[Value, ...]
     launches: tuple[Launch, ...]
+    choices: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
