@@ -44,9 +44,7 @@ class Sizes:
         return ", ".join(f"{symbol} = {self.values[symbol]} ({self.origin[symbol]})" for symbol in known)
 
 
-def bind_sizes(
-    plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None
-) -> Sizes:
+def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None) -> Sizes:
     """Bind every symbol that the shapes of the plan's arguments determine; ``given`` has values for the others.
 
     CleaveError where extents disagree with static ones or with each other, naming the dim, the tensors and the values,
@@ -73,7 +71,7 @@ def bind_sizes(
 
 def _bind_all(sizes: Sizes, pending: list[tuple[str, Dim, int]]) -> None:
     """Bare symbols first, so that messages speak of them; what needs others' values waits for them."""
-    pending = sorted(pending, key=lambda entry: not entry[1].size.symbols == {entry[1].name})
+    pending = sorted(pending, key=lambda entry: str(entry[1].size) != entry[1].name)
     while pending:
         left = [entry for entry in pending if not _bind(sizes, *entry)]
         if len(left) == len(pending):
@@ -102,7 +100,7 @@ def _bind(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> bool:
 
 def _disagreement(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> CleaveError:
     value = sizes.evaluate(dim.size)
-    if dim.size.symbols == {dim.name} and dim.name in sizes.origin:
+    if str(dim.size) == dim.name and dim.name in sizes.origin:
         return CleaveError(f"dimension '{dim.name}' is {value} in {sizes.origin[dim.name]} and {extent} in {tensor}")
     given = sizes.explain(dim.size)
     because = f", with {given}" if given else ""

@@ -16,7 +16,7 @@ from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_sizes
 from cleave.runtime.cuda_driver import Driver, ParamBlock, shared_driver
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
-from cleave.runtime.layout import Layout, grid_of, number_argument, shape_of, viewed
+from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
 
 Allocator = Callable[[tuple[int, ...], str], Any]
 """New memory on the GPU: shape and dtype in, a row-major tensor out."""
@@ -116,7 +116,8 @@ class Program:
                 tensors[step.tensor.name] = _allocated(step.tensor, sizes, allocate)
             elif isinstance(step, View):
                 source = tensors[step.source]
-                tensors[step.tensor.name] = Tensor(source.address, viewed(step, source.layout, sizes), source.owner)
+                address = source.address + BYTES[step.tensor.dtype] * view_offset(step, source.layout, sizes)
+                tensors[step.tensor.name] = Tensor(address, viewed(step, source.layout, sizes), source.owner)
             else:
                 grid = grid_of(step, sizes)
                 if 0 not in grid:

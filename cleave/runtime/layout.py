@@ -15,6 +15,8 @@ from cleave.runtime.launch_plan import Launch, TensorSpec, View
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 #: So that an extent plus a tile fits in 32 bits; kernels are compiled for extents up to it.
 LARGEST_EXTENT = 2**31 - 2**20
+BYTES = {"f8E4M3FN": 1, "f8E5M2": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8,
+         "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "index": 8}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def viewed(view: View, source: Layout, sizes: Sizes) -> Layout:
 
 
 def view_offset(view: View, source: Layout, sizes: Sizes) -> int:
-    """How many elements of the source's memory lie before the view's first; CleaveError where a slice leaves its dim."""
+    """How many elements of the source's memory lie before the view's first; CleaveError if a slice leaves its dim."""
     offset = sizes.evaluate(view.offset)
     if view.offset == "0":
         return 0
