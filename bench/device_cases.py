@@ -71,8 +71,8 @@ def subjects() -> Iterator[Subject]:
         runs = [ONE, ODD, MIDDLE, {"m": 3, "n": 40000}, rows]
         yield Subject(graph.name, graph, TOLERANCE["f32"], [rows, {"m": 8, "n": 100}], runs, graph.name, [rows])
     for seed in range(30):
-        graph, hints = graphs.random_graph(seed), [{"a": 64, "b": 128, "c": 32}]
-        runs = [{"a": 5, "b": 17, "c": 35}, {"a": 1, "b": 33, "c": 2}, {"a": 64, "b": 128, "c": 32}]
+        graph, hints = graphs.random_graph(seed), [{"a": 32, "b": 64, "c": 16}]
+        runs = [{"a": 5, "b": 17, "c": 35}, {"a": 1, "b": 33, "c": 2}, {"a": 32, "b": 64, "c": 16}]
         yield Subject(graph.name, graph, TOLERANCE["random"], hints, runs, None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def interpret_cases(folder: Path, only: str) -> int:
 def _interpret(folder: Path, program: dict[str, Any], entry: dict[str, Any]) -> bool:
     plan = LaunchPlan.from_json(program["plan"])
     names = [kernel["name"] for kernel in program["kernels"]]
-    kernels = {name: (folder.parent / "ttir" / f"{program['key']}.{name}.mlir").read_text() for name in names}
+    with zipfile.ZipFile(folder.parent / "ttir.zip") as texts:
+        kernels = {name: texts.read(f"{program['key']}.{name}").decode() for name in names}
     arrays = np.load(folder / entry["carried"])
     inputs = [arrays[f"in{i}"].view(DTYPES.get(dtype, np.float32)) for i, dtype in enumerate(entry["dtypes"])]
     label = f"{program['key']} {entry['sizes']}"

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_triton import LowerToTriton
-from plan_fallback import launch_plan
+from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
 from cleave.passes.graph_io import from_graph
@@ -34,7 +35,7 @@ from cleave.schedule.tile_program import TileProgram
 
 ARCH = "sm_90"
 CARRIED = 2_000_000
-"""Multiply-adds up to which a run's reference is computed here."""
+"""Elements of an op up to which a run's reference is computed here."""
 
 NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
 _PARAM = re.compile(r"\.param \.(\w+)")
@@ -54,7 +55,7 @@ class Lowered:
 def prepare_cases(out: Path, only: str, schedules: int, workers: int) -> int:
     """Write ``cases.json``, the cubins and the carried references to ``out``."""
     started = time.monotonic()
-    (out / "cubin").mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     chosen = [subject for subject in subjects() if only in subject.name]
     problems: list[str] = []
     lowered: list[Lowered] = []
@@ -112,7 +113,7 @@ def _lower(program: TileProgram) -> tuple[LaunchPlan, list[KernelModule]]:
         module = ir.Module.create()
         from_tile_program(program, module)
         LowerToTriton().apply(ctx, module)
-        return launch_plan(module), kernel_modules(module)
+        return plan_of(module, program.graph.name), kernel_modules(module)
 
 
 # --- binaries --------------------------------------------------------------------------------------------------------
@@ -125,17 +126,20 @@ def _compile(lowered: Sequence[Lowered], out: Path, workers: int, problems: list
         outcomes = compile_many([kernel.request(target) for _, kernel in kernels], pool)
     compiled: dict[str, list[dict[str, Any]]] = {}
     refused: set[str] = set()
+    archive = zipfile.ZipFile(out / "cubins.zip", "w", zipfile.ZIP_DEFLATED)
+    texts = zipfile.ZipFile(out.parent / "ttir.zip", "w", zipfile.ZIP_DEFLATED)
     for (entry, kernel), outcome in zip(kernels, outcomes, strict=True):
         problem = str(outcome) if isinstance(outcome, CleaveError) else _unfit(outcome, kernel)
         if problem or isinstance(outcome, CleaveError):
             problems.append(f"{entry.key} {kernel.name} {entry.tilings}: {problem}")
             refused.add(entry.key)
             continue
-        path = f"cubin/{entry.key}.{kernel.name}"
-        (out / path).write_bytes(outcome.cubin or b"")
+        path = f"{entry.key}.{kernel.name}"
+        archive.writestr(path, outcome.cubin or b"")
+        texts.writestr(path, kernel.text)
         compiled.setdefault(entry.key, []).append(_metadata(outcome, path))
-        (out.parent / "ttir").mkdir(exist_ok=True)
-        (out.parent / "ttir" / f"{entry.key}.{kernel.name}.mlir").write_text(kernel.text)
+    archive.close()
+    texts.close()
     return [_program(entry, compiled[entry.key]) for entry in lowered if entry.key not in refused]
 
 

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -244,9 +245,9 @@ def _stream() -> int:
     return torch.cuda.current_stream().cuda_stream
 
 
-def _compiled(folder: Path, program: Json) -> Program:
+def _compiled(archive: zipfile.ZipFile, program: Json) -> Program:
     kernels = {
-        k["name"]: Kernel(k["name"], (folder / k["path"]).read_bytes(), k["shared"], k["num_warps"], 1, k["scratch"])
+        k["name"]: Kernel(k["name"], archive.read(k["path"]), k["shared"], k["num_warps"], 1, k["scratch"])
         for k in program["kernels"]
     }
     return Program(LaunchPlan.from_json(program["plan"]), kernels)
@@ -258,11 +259,12 @@ def _all_checks(folder: Path, crashed: Sequence[str], wanted: Callable[[Json], b
     for entry in filter(wanted, cases["data"]):
         data.setdefault(entry["subject"], []).append(Data(folder, entry))
     programs = [program for program in cases["programs"] if program["key"] not in crashed]
+    archive = zipfile.ZipFile(folder / "cubins.zip")
     return [
         Check(program, compiled, entry)
         for program in programs
         if program["subject"] in data
-        for compiled in [_compiled(folder, program)]
+        for compiled in [_compiled(archive, program)]
         for entry in data[program["subject"]]
     ]
 

@@ -51,11 +51,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Tensor:
-    """Memory on the GPU; ``owner`` is the object that it came in."""
+    """Memory on the GPU; ``owner`` is the object that it came in, ``offset`` (in elements) where it starts there."""
 
     address: int
     layout: Layout
     owner: Any
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,7 @@ class Program:
             if isinstance(step, Alloc):
                 tensors[step.tensor.name] = _allocated(step.tensor, sizes, allocate)
             elif isinstance(step, View):
-                source = tensors[step.source]
-                address = source.address + BYTES[step.tensor.dtype] * view_offset(step, source.layout, sizes)
-                tensors[step.tensor.name] = Tensor(address, viewed(step, source.layout, sizes), source.owner)
+                tensors[step.tensor.name] = _view(step, tensors[step.source], sizes)
             else:
                 grid = grid_of(step, sizes)
                 if 0 not in grid:
@@ -238,15 +237,23 @@ def _allocated(spec: TensorSpec, sizes: Sizes, allocate: Allocator) -> Tensor:
     return tensor
 
 
+def _view(view: View, source: Tensor, sizes: Sizes) -> Tensor:
+    offset = view_offset(view, source.layout, sizes)
+    address = source.address + offset * BYTES[view.tensor.dtype]
+    return Tensor(address, viewed(view, source.layout, sizes), source.owner, source.offset + offset)
+
+
 def _result(name: str, tensor: Tensor) -> Any:
-    """The object to return; a view's is reshaped."""
+    """The object to return; of a view, its part of the owner in the view's shape."""
     owner, layout = tensor.owner, tensor.layout
     own, _ = as_tensor(name, owner)
-    if own.layout.shape == layout.shape:
+    if own.layout.shape == layout.shape and not tensor.offset:
         return owner
-    if own.layout.count != layout.count:
+    if tensor.offset + layout.count > own.layout.count:
         raise CleaveError(f"result {name} is a split that does not divide: it has no array of its own")
-    return owner.reshape(layout.shape)
+    if not layout.is_row_major:
+        raise CleaveError(f"result {name} is a part of another tensor: it has no array of its own")
+    return owner.reshape(-1)[tensor.offset : tensor.offset + layout.count].reshape(layout.shape)
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,8 +42,11 @@ class FakeTensor:
             step *= extent
         return tuple(reversed(strides))
 
-    def reshape(self, shape: Sequence[int]) -> FakeTensor:
-        return replace(self, shape=tuple(shape))
+    def reshape(self, shape: int | Sequence[int]) -> FakeTensor:
+        return replace(self, shape=(math.prod(self.shape),) if isinstance(shape, int) else tuple(shape))
+
+    def __getitem__(self, part: slice) -> FakeTensor:
+        return replace(self, address=self.address + 2 * part.start, shape=(part.stop - part.start,))
 
 
 @dataclass
@@ -172,6 +176,16 @@ def test_a_view_that_is_returned_is_reshaped(stub: Stub) -> None:
     plan = LaunchPlan("f", (spec("x", "m k"),), (merged,), ("y",))
     (y,) = Program(plan, {}, stub.driver)([FakeTensor(X, (3, 5))], Memory())
     assert (y.address, y.shape) == (X, (15,))
+
+
+def test_a_slice_starts_at_its_offset(stub: Stub) -> None:
+    part = View("x", ("m",), ("p=2",), TensorSpec("y", "f16", ("p=2", "k"), (2, None)), offset="m-2")
+    launch = Launch("k", ("1",), ("y",), (), ("in:0",))
+    plan = LaunchPlan("f", (spec("x", "m k"),), (part, launch), ("y",))
+    kernels = {"k": Kernel("k", b"k:8,8,8", 0, 4)}
+    (y,) = Program(plan, kernels, stub.driver)([FakeTensor(X, (9, 5))], Memory())
+    assert (y.address, y.shape) == (X + 2 * 7 * 5, (2, 5))
+    assert stub.log[-1].endswith(f": {X + 2 * 7 * 5} 0 0")
 
 
 BAD_INPUTS = [
