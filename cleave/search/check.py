@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.search.certificate import Certificate
+from cleave.search.certificate import Certificate, FloatCheck
+from cleave.search.floats import FloatChecker
+from cleave.search.interpret import Unsupported
 from cleave.search.lift import Lifter, Unliftable
 from cleave.search.terms import OutOfFuel, Poly, show
 
@@ -13,7 +15,8 @@ class Checker:
     """Checks candidates against one source. ``goals`` are the normal forms of the source's outputs."""
 
     def __init__(self, source: Graph, lifter: Lifter, goals: list[Poly], seed: int) -> None:
-        self.source, self.lifter, self.goals, self.seed = source, lifter, goals, seed
+        self.source, self.lifter, self.goals = source, lifter, goals
+        self.floats = FloatChecker(source, seed)
 
     def check(self, graph: Graph) -> tuple[Certificate | None, str]:
         """The certificate, or None and what failed. The graph is lifted anew: nothing of the search is trusted."""
@@ -24,4 +27,12 @@ class Checker:
         for number, (output, goal) in enumerate(zip(graph.outputs, self.goals, strict=True)):
             if forms[output] is not goal:
                 return None, f"output {number} has another normal form: {show(forms[output])}"
-        return Certificate(tuple(map(show, self.goals)), graph.facts.texts), ""
+        notes: list[str] = []
+        floats: FloatCheck | None = None
+        try:
+            floats, why = self.floats.check(graph)
+            if floats is None:
+                return None, why
+        except (Unsupported, CleaveError) as error:
+            notes.append(f"not checked in floats: {error}")
+        return Certificate(tuple(map(show, self.goals)), graph.facts.texts, None, floats, tuple(notes)), ""

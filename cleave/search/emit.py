@@ -263,10 +263,31 @@ class Emitter:
             return self.builder.reduce(value, kind=name, over=list(over))
         return self.builder.reduce(value, kind=_REDUCTIONS[kind][0], over=list(over))
 
+    def _product_rounded_elsewhere(self, children: tuple[Poly, ...], over: list[str]) -> Poly | None:
+        """The operands' product, if another contraction over the same dims takes it as one rounded operand.
+
+        The sum of the product then takes it rounded too: sums that correct each other, as where a mean is subtracted
+        after a contraction, must see the same numbers.
+        """
+        assert self.plan is not None
+        product = self.lifter.algebra.mul(*children)
+        uses = [n for n in self.plan.choice.values() if n.kind == "contract" and list(n.data) == over
+                and product in n.children]
+        return product if uses and self._operand_dtype(product, over) == "tf32" else None
+
+    def _sum_as_contraction(self, poly: Poly, over: list[str]) -> Value:
+        value = self.cast(self.value(poly), "tf32")
+        ones = self.builder.constant(1.0, "f16", tuple(dim for dim in value.dims if dim.name in over))
+        order = self.ordered(set(value.names) - set(over))
+        return self.builder.contract(ones, value, over=over, dtype=self.compute, order=order)
+
     def contract(self, node: Node) -> Value:
         return self._contract(node.children, list(node.data))
 
     def _contract(self, children: tuple[Poly, ...], over: list[str]) -> Value:
+        product = self._product_rounded_elsewhere(children, over)
+        if product is not None:
+            return self._sum_as_contraction(product, over)
         a, b = (self.value(child) for child in children)
         dtype = wider(*(self._operand_dtype(child, over) for child in children))
         if a.dtype == b.dtype and a.dtype in ("f16", "bf16"):

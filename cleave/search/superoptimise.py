@@ -92,6 +92,7 @@ class _Search:
         self.source, self.options = graph, options
         self.started = time.monotonic()
         self.algebra = Algebra()
+        self.algebra.extents.update(graph.extents)
         self.lifter = Lifter(self.algebra)
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
