@@ -146,8 +146,15 @@ class GraphBuilder:
             dims.append(Dim.parse(word))
         return tuple(dims)
 
-    def op(self, name: str, *operands: Value, dtype: str | None = None, order: Sequence[str] | None = None,
-           location: str | None = None, **attrs: Any) -> Value:
+    def op(
+        self,
+        name: str,
+        *operands: Value,
+        dtype: str | None = None,
+        order: Sequence[str] | None = None,
+        location: str | None = None,
+        **attrs: Any,
+    ) -> Value:
         """Append an op; ``dtype`` and ``order`` where the table leaves them free."""
         attrs = {k.rstrip("_"): tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         types = [operand.type for operand in operands]

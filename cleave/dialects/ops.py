@@ -105,7 +105,7 @@ def require_same_size(name: str, one: Size, other: Size, where: str, facts: Fact
     if answer is Answer.UNKNOWN:
         raise CleaveError(
             f"cannot prove that dimension '{name}' has one size: {one} and, in {where}, {other}",
-            notes=(f"add a fact such as cleave.facts = [\"{one} = {other}\"], or rename one of the two dimensions",),
+            notes=(f'add a fact such as cleave.facts = ["{one} = {other}"], or rename one of the two dimensions',),
         )
 
 
@@ -188,7 +188,9 @@ def infer_contract(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> T
         raise CleaveError(f"operands have different element types: {types[0].dtype}, {types[1].dtype}")
     if not is_float(types[0].dtype):
         require_one_dtype(types)
-    dtype = "f64" if "f64" in (types[0].dtype, types[1].dtype) else "f32" if is_float(types[0].dtype) else types[0].dtype
+    dtype = (
+        "f64" if "f64" in (types[0].dtype, types[1].dtype) else "f32" if is_float(types[0].dtype) else types[0].dtype
+    )
     return TensorType(tuple(d for d in dims if d.name not in over), dtype)
 
 
@@ -227,7 +229,9 @@ def infer_merge(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> Tens
     into = parse_dim(attrs["into"])
     whole = product if into.size is parse(into.name) and "=" not in attrs["into"] else into.size
     if facts.less(product, whole) is Answer.YES:
-        raise CleaveError(f"'{into.name}' of size {whole} is larger than the product {product} of the merged dimensions")
+        raise CleaveError(
+            f"'{into.name}' of size {whole} is larger than the product {product} of the merged dimensions"
+        )
     _require_new(into.name, types[0].dims, names)
     first = next(dim.name for dim in types[0].dims if dim.name in names)
     kept = [dim for dim in types[0].dims if dim.name == first or dim.name not in names]
@@ -335,39 +339,131 @@ _TABLE = (
     _binary("max", "The larger; NaN if either is NaN; on i1, or.", infer_binary),
     _binary("min", "The smaller; NaN if either is NaN; on i1, and.", infer_binary),
     _binary("pow", "a to the b.", infer_pow),
-    OpSpec("cmp", 2, "Comparison to i1; false with NaN, except ne.", infer_cmp, {"predicate": "string"}, free_order=True,
-           operand_names=("a", "b")),
-    OpSpec("select", 3, "a where the condition holds, b elsewhere; the other is not looked at.", infer_select,
-           free_order=True, operand_names=("condition", "a", "b")),
-    OpSpec("cast", 1, "Conversion to the result's element type: to nearest even; float to integer toward zero.",
-           infer_cast, free_order=True, free_dtype=True, operand_names=("x",)),
+    OpSpec(
+        "cmp",
+        2,
+        "Comparison to i1; false with NaN, except ne.",
+        infer_cmp,
+        {"predicate": "string"},
+        free_order=True,
+        operand_names=("a", "b"),
+    ),
+    OpSpec(
+        "select",
+        3,
+        "a where the condition holds, b elsewhere; the other is not looked at.",
+        infer_select,
+        free_order=True,
+        operand_names=("condition", "a", "b"),
+    ),
+    OpSpec(
+        "cast",
+        1,
+        "Conversion to the result's element type: to nearest even; float to integer toward zero.",
+        infer_cast,
+        free_order=True,
+        free_dtype=True,
+        operand_names=("x",),
+    ),
     OpSpec("constant", 0, "One value everywhere.", None, {"value": "number"}, free_order=True, free_dtype=True),
     OpSpec("index", 0, "0, 1, 2, … along a dimension.", infer_index, {"dim": "string"}, free_dtype=True),
-    OpSpec("contract", 2, "Sum of products over dimensions, accumulated in f32 (f64 for f64) and rounded once.",
-           infer_contract, {"over": "strings"}, free_order=True, free_dtype=True, operand_names=("a", "b")),
-    OpSpec("reduce", 1, "Sum, max, min or product over dimensions; on i1 min is all and max is any.", infer_reduce,
-           {"kind": "string", "over": "strings"}, free_order=True, operand_names=("x",)),
-    OpSpec("split", 1, "Cut a dimension into parts: element (i, j) is i·size(second)+j; past the end nothing exists.",
-           infer_split, {"dim": "string", "into": "strings"}, stage="graph", operand_names=("x",)),
-    OpSpec("merge", 1, "Make one dimension of several, row-major in the order written; the inverse of split.",
-           infer_merge, {"dims": "strings", "into": "string"}, stage="graph", operand_names=("x",)),
-    OpSpec("rename", 1, "Give a dimension another name, so that one tensor can play two roles.", infer_rename,
-           {"from": "string", "to": "string"}, stage="graph", operand_names=("x",)),
-    OpSpec("slice", 1, "A range of a dimension.", infer_slice,
-           {"dim": "string", "into": "string", "offset": "string"}, stage="graph", operand_names=("x",)),
-    OpSpec("concat", 2, "Join two tensors along a dimension.", infer_concat, {"dims": "strings", "into": "string"},
-           stage="graph", operand_names=("a", "b")),
-    OpSpec("gather", 2, "Elements of x at integer positions along a dimension.", infer_gather, {"dim": "string"},
-           free_order=True, stage="graph", operand_names=("x", "indices")),
+    OpSpec(
+        "contract",
+        2,
+        "Sum of products over dimensions, accumulated in f32 (f64 for f64) and rounded once.",
+        infer_contract,
+        {"over": "strings"},
+        free_order=True,
+        free_dtype=True,
+        operand_names=("a", "b"),
+    ),
+    OpSpec(
+        "reduce",
+        1,
+        "Sum, max, min or product over dimensions; on i1 min is all and max is any.",
+        infer_reduce,
+        {"kind": "string", "over": "strings"},
+        free_order=True,
+        operand_names=("x",),
+    ),
+    OpSpec(
+        "split",
+        1,
+        "Cut a dimension into parts: element (i, j) is i·size(second)+j; past the end nothing exists.",
+        infer_split,
+        {"dim": "string", "into": "strings"},
+        stage="graph",
+        operand_names=("x",),
+    ),
+    OpSpec(
+        "merge",
+        1,
+        "Make one dimension of several, row-major in the order written; the inverse of split.",
+        infer_merge,
+        {"dims": "strings", "into": "string"},
+        stage="graph",
+        operand_names=("x",),
+    ),
+    OpSpec(
+        "rename",
+        1,
+        "Give a dimension another name, so that one tensor can play two roles.",
+        infer_rename,
+        {"from": "string", "to": "string"},
+        stage="graph",
+        operand_names=("x",),
+    ),
+    OpSpec(
+        "slice",
+        1,
+        "A range of a dimension.",
+        infer_slice,
+        {"dim": "string", "into": "string", "offset": "string"},
+        stage="graph",
+        operand_names=("x",),
+    ),
+    OpSpec(
+        "concat",
+        2,
+        "Join two tensors along a dimension.",
+        infer_concat,
+        {"dims": "strings", "into": "string"},
+        stage="graph",
+        operand_names=("a", "b"),
+    ),
+    OpSpec(
+        "gather",
+        2,
+        "Elements of x at integer positions along a dimension.",
+        infer_gather,
+        {"dim": "string"},
+        free_order=True,
+        stage="graph",
+        operand_names=("x", "indices"),
+    ),
     _kernel("alloc", 0, "Host: memory for a tensor, not initialised.", pure=False),
     _kernel("program_id", 0, "The thread block's coordinate on a grid axis.", attrs={"axis": "integer"}),
     _kernel("extent", 0, "A size expression's value at run time.", attrs={"size": "string"}),
-    _kernel("splat", 1, "An index as a rank-0 i64 tensor, so that it meets tiles by broadcasting.",
-            operand_names=("value",)),
-    _kernel("load", VARIADIC, "A static tile of a tensor in memory at offsets; at or past a bound it is the fill value.",
-            attrs={"fill": "number"}, optional_attrs={"in_bounds": "strings"}, operand_names=("source",), pure=False),
-    _kernel("store", VARIADIC, "Write a tile at offsets; nothing is written at or past a bound.",
-            optional_attrs={"in_bounds": "strings"}, operand_names=("tile", "destination"), pure=False),
+    _kernel(
+        "splat", 1, "An index as a rank-0 i64 tensor, so that it meets tiles by broadcasting.", operand_names=("value",)
+    ),
+    _kernel(
+        "load",
+        VARIADIC,
+        "A static tile of a tensor in memory at offsets; at or past a bound it is the fill value.",
+        attrs={"fill": "number"},
+        optional_attrs={"in_bounds": "strings"},
+        operand_names=("source",),
+        pure=False,
+    ),
+    _kernel(
+        "store",
+        VARIADIC,
+        "Write a tile at offsets; nothing is written at or past a bound.",
+        optional_attrs={"in_bounds": "strings"},
+        operand_names=("tile", "destination"),
+        pure=False,
+    ),
 )
 
 OPS: dict[str, OpSpec] = {spec.name: spec for spec in _TABLE}
@@ -393,8 +489,10 @@ def check_result(name: str, types: Sequence[TensorType], attrs: Attrs, result: T
     expected = infer(name, types, attrs, facts)
     if set(result.names) != set(expected.names) or (not spec.free_order and result.names != expected.names):
         order = "" if spec.free_order else " in this order"
-        raise CleaveError(f"the result has dimensions [{', '.join(result.names)}], the operands give "
-                          f"[{', '.join(expected.names)}]{order}")
+        raise CleaveError(
+            f"the result has dimensions [{', '.join(result.names)}], the operands give "
+            f"[{', '.join(expected.names)}]{order}"
+        )
     for dim in expected.dims:
         require_same_size(dim.name, dim.size, result.size(dim.name), "the result", facts)
     _check_result_dtype(spec, types, result, expected)

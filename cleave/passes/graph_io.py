@@ -82,5 +82,6 @@ def _fill(graph: Graph, block: ir.Block) -> None:
 
 def _build(value: Value, values: Mapping[Value, ir.Value], extents: Mapping[str, int]) -> ir.Value:
     operands = [values[operand] for operand in value.operands]
-    return cleave.build(value.op, operands, value.attrs, result=value.type, extents=extents, loc=cleave.location(value.location))
-
+    return cleave.build(
+        value.op, operands, value.attrs, result=value.type, extents=extents, loc=cleave.location(value.location)
+    )

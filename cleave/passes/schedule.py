@@ -29,8 +29,9 @@ class Schedule:
     horizontal_fusion: bool = True
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
-        options = ScheduleOptions(target_named(self.target), parse_sizes(self.sizes), self.iterative_tiling,
-                                  self.horizontal_fusion)
+        options = ScheduleOptions(
+            target_named(self.target), parse_sizes(self.sizes), self.iterative_tiling, self.horizontal_fusion
+        )
         with ctx, ir.Location.unknown(ctx):
             for alternatives in tensor_functions(module):
                 best = _best(alternatives, options)

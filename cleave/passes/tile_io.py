@@ -129,7 +129,9 @@ class _KernelWriter:
 
     def _op(self, instruction: Instruction) -> Sequence[ir.Value]:
         spec = OPS[instruction.op]
-        types = [ir.IndexType.get() if ref.type is None else cleave.tensor_type(ref.type) for ref in instruction.results]
+        types = [
+            ir.IndexType.get() if ref.type is None else cleave.tensor_type(ref.type) for ref in instruction.results
+        ]
         dtype = instruction.results[0].tile.dtype if instruction.results and instruction.results[0].type else None
         attributes = {
             key: cleave.attribute(spec.all_attrs[key], value, dtype)
@@ -140,5 +142,3 @@ class _KernelWriter:
             attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(list(instruction.attrs["segments"]))
         operands = self._operands(instruction.operands)
         return list(ir.Operation.create(f"cleave.{instruction.op}", types, operands, attributes).results)
-
-

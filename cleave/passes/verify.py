@@ -66,7 +66,7 @@ def _body_problems(func: ir.Operation) -> list[CleaveError]:
 def _function_problems(func: ir.Operation) -> Iterator[CleaveError]:
     yield from _unknown_attrs(func, FUNCTION_ATTRS)
     if "cleave.empty_rows" in func.attributes and str(func.attributes["cleave.empty_rows"]) != '"zero"':
-        yield CleaveError("cleave.empty_rows must be \"zero\"")
+        yield CleaveError('cleave.empty_rows must be "zero"')
     if "arg_attrs" in func.attributes:
         for entry in ir.ArrayAttr(func.attributes["arg_attrs"]):
             for named in ir.DictAttr(entry):
@@ -143,8 +143,10 @@ def _check_access(op: ir.Operation, spec: OpSpec) -> None:
     tile, extents = cleave.decode(tile_value.type)
     view: Any = op.opview
     if len(view.offsets) != len(memory.dims) or len(view.bounds) != len(memory.dims):
-        raise CleaveError(f"needs {len(memory.dims)} offsets and as many bounds, one for each dimension of the tensor, "
-                          f"not {len(view.offsets)} and {len(view.bounds)}")
+        raise CleaveError(
+            f"needs {len(memory.dims)} offsets and as many bounds, one for each dimension of the tensor, "
+            f"not {len(view.offsets)} and {len(view.bounds)}"
+        )
     if None in extents:
         raise CleaveError(f"the tile {tile} must have static extents")
     unknown = set(tile.names) - set(memory.names)
@@ -174,5 +176,7 @@ def _check_extents(op: ir.Operation, shapes: dict[str, tuple[int, ir.Operation]]
             if dim.size is sym(dim.name):
                 known, _ = shapes.setdefault(dim.name, (extent, op))
                 if known != extent:
-                    raise CleaveError(f"dimension '{dim.name}' has extent {extent} here and {known} before",
-                                      notes=("names identify: give one of the two another name",))
+                    raise CleaveError(
+                        f"dimension '{dim.name}' has extent {extent} here and {known} before",
+                        notes=("names identify: give one of the two another name",),
+                    )

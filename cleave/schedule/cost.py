@@ -27,13 +27,13 @@ class Cost:
     waves: int
     shared: int
     registers: int
-    launch: float
 
     @property
-    def total(self) -> float:
+    def running(self) -> float:
+        """Without the launch."""
         cores, units = self.tensor, self.special + self.alu
         compute = max(cores, units) + 0.3 * min(cores, units)
-        return max(self.dram, self.l2, compute) + self.latency + self.launch
+        return max(self.dram, self.l2, compute) + self.latency
 
     def fits(self, target: Target) -> bool:
         return self.shared <= target.shared_per_block and self.registers <= 255
@@ -73,13 +73,18 @@ def workload(kernel: Kernel, sizes: Mapping[str, int]) -> Workload:
     return work
 
 
-def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target, *, first: bool = True) -> Cost:
+def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target) -> Cost:
     """The cost of one launch where every symbol has the size given."""
-    return cost_of(workload(kernel, sizes), kernel.num_stages, kernel.num_warps, target, first=first)
+    return cost_of(workload(kernel, sizes), kernel.num_stages, kernel.num_warps, target)
 
 
-def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, *, first: bool = True) -> Cost:
-    """The cost of a workload with these numbers of pipeline stages and warps; ``first``: nothing is launched before."""
+def launch_time(count: int, target: Target) -> float:
+    """Seconds that launching this many kernels one after the other takes."""
+    return target.launch + (count - 1) * target.next_launch if count else 0.0
+
+
+def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target) -> Cost:
+    """The cost of a workload with these numbers of pipeline stages and warps."""
     blocks, shared = work.blocks, work.resident + work.streamed * num_stages
     registers = REGISTERS_BASE + math.ceil(REGISTERS_SHARE * work.live / (4 * 32 * num_warps))
     resident = max(1, min(target.shared // max(shared, 1), target.registers // (registers * 32 * num_warps)))
@@ -95,16 +100,17 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, *, 
         special=blocks * idle * work.special / target.special_rate,
         alu=blocks * idle * (work.alu + work.fma) / target.fma_flops,
         latency=waves * (target.block_latency + work.steps * target.step_latency / num_stages),
-        blocks=blocks, waves=waves, shared=shared, registers=registers,
-        launch=target.launch if first else target.next_launch,
+        blocks=blocks,
+        waves=waves,
+        shared=shared,
+        registers=registers,
     )
 
 
 def program_cost(program: TileProgram, sizes: Mapping[str, int], target: Target) -> float:
     """Predicted seconds of the whole program."""
-    return sum(
-        kernel_cost(launch.kernel, sizes, target, first=index == 0).total for index, launch in enumerate(program.launches)
-    )
+    costs = [kernel_cost(launch.kernel, sizes, target) for launch in program.launches]
+    return sum(cost.running for cost in costs) + launch_time(len(costs), target)
 
 
 def _elements(ref: Ref) -> int:
@@ -159,6 +165,7 @@ def is_tensor_core(a: Ref, b: Ref, over: tuple[str, ...]) -> bool:
 
 def contraction_shape(a: Ref, b: Ref, over: tuple[str, ...]) -> tuple[int, int, int]:
     """(rows, columns, depth): extents of the dims only in a, only in b, and summed; 0 where dims of both are kept."""
+
     def extent(ref: Ref, names: set[str]) -> int:
         return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
 

@@ -190,8 +190,10 @@ class _Emitter:
         return scope
 
     def _needs(self, value: Value, scope: Scope) -> bool:
-        return value in scope.tiles or any(n in scope.spans for n in value.names) or (
-            bool(scope.running) and self.region.depends(value, scope.running)
+        return (
+            value in scope.tiles
+            or any(n in scope.spans for n in value.names)
+            or (bool(scope.running) and self.region.depends(value, scope.running))
         )
 
     def _compute(self, value: Value, scope: Scope) -> Ref:
@@ -229,8 +231,14 @@ class _Emitter:
         operands = [self.value(operand, scope) for operand in value.operands]
         order = self._tile_type(value, scope).names
         names = {name for operand in operands for name in operand.names}
-        return scope.builder.compute(value.op, *operands, dtype=value.dtype, location=value.location,
-                                     order=[name for name in order if name in names], **value.attrs)
+        return scope.builder.compute(
+            value.op,
+            *operands,
+            dtype=value.dtype,
+            location=value.location,
+            order=[name for name in order if name in names],
+            **value.attrs,
+        )
 
     # --- reductions ---
 
@@ -263,16 +271,27 @@ class _Emitter:
         missing = [name for name in over if name not in present and scope.required_span(name).extent > 1]
         dtype = accumulator(value.dtype) if value.op == "reduce" else _contract_accumulator(value)
         if value.op == "contract" and present:
-            tile = scope.builder.compute("contract", *operands, over=tuple(present), dtype=dtype,
-                                         order=self._order(value, operands, present, scope), location=value.location)
+            tile = scope.builder.compute(
+                "contract",
+                *operands,
+                over=tuple(present),
+                dtype=dtype,
+                order=self._order(value, operands, present, scope),
+                location=value.location,
+            )
         elif value.op == "contract":
             tile = scope.builder.compute("mul", *(scope.builder.cast(operand, dtype) for operand in operands))
         else:
             tile = scope.builder.cast(operands[0], dtype)
             if present:
-                tile = scope.builder.compute("reduce", tile, kind=value.attrs["kind"], over=tuple(present),
-                                             order=self._order(value, operands, present, scope),
-                                             location=value.location)
+                tile = scope.builder.compute(
+                    "reduce",
+                    tile,
+                    kind=value.attrs["kind"],
+                    over=tuple(present),
+                    order=self._order(value, operands, present, scope),
+                    location=value.location,
+                )
         return self._repeated(tile, value, missing, scope)
 
     def _order(self, value: Value, operands: Sequence[Ref], over: Sequence[str], scope: Scope) -> list[str]:
@@ -286,8 +305,9 @@ class _Emitter:
             if kind in ("max", "min"):
                 continue
             if kind == "prod":
-                raise CleaveError(f"a product over '{name}', which the operand does not have, cannot be scheduled yet",
-                                  value.location)
+                raise CleaveError(
+                    f"a product over '{name}', which the operand does not have, cannot be scheduled yet", value.location
+                )
             tile = scope.builder.compute("mul", tile, scope.builder.cast(self._count(name, scope), tile.tile.dtype))
         return tile
 
@@ -346,15 +366,20 @@ class _Emitter:
         """Whether every dependence inside the group separates and none passes through another loop of this scope."""
         for later in group:
             earlier = [member for member in group if member in self.region.upstream[later]]
-            if earlier and (self._passes_through_loop(earlier, later, group, scope)
-                            or self._factors(later, frozenset(earlier)) is None):
+            if earlier and (
+                self._passes_through_loop(earlier, later, group, scope)
+                or self._factors(later, frozenset(earlier)) is None
+            ):
                 return False
         return True
 
     def _passes_through_loop(self, earlier: list[Value], later: Value, group: list[Value], scope: Scope) -> bool:
         return any(
-            other not in group and other in self.region.upstream[later] and self.region.depends(other, earlier)
-            and self._looped(other) and not set(other.names) & set(self._looped(later))
+            other not in group
+            and other in self.region.upstream[later]
+            and self.region.depends(other, earlier)
+            and self._looped(other)
+            and not set(other.names) & set(self._looped(later))
             for other in self.region.reductions
         )
 
@@ -368,8 +393,9 @@ class _Emitter:
         loops = self._looped(value)
         if len(loops) != 1 or value.attrs.get("kind", "sum") != "sum":
             return None
-        cascade = Cascade(running, lambda v: self.region.depends(v, running), lambda v: loops[0] not in v.names,
-                          self.transparent)
+        cascade = Cascade(
+            running, lambda v: self.region.depends(v, running), lambda v: loops[0] not in v.names, self.transparent
+        )
         if value.op == "contract":
             parts = [cascade.factors(operand) for operand in value.operands]
             return None if None in parts else _sum_factors([part for part in parts if part is not None])
@@ -403,8 +429,9 @@ class _Emitter:
         results = tuple(Ref(accumulator.type) for accumulator in accumulators)
         attrs = {"dim": name, "size": self.sizes[name], "step": tile}
         bounds = (builder.index(0), inner.spans[name].bound, builder.index(tile))
-        builder.block.instructions.append(Instruction("scf.for", (*bounds, *accumulators), results, attrs, body,
-                                                      group[-1].location))
+        builder.block.instructions.append(
+            Instruction("scf.for", (*bounds, *accumulators), results, attrs, body, group[-1].location)
+        )
         return list(results)
 
     def _update(self, group: list[Value], accumulators: list[Ref], scope: Scope) -> list[Ref]:
@@ -440,8 +467,9 @@ class _Emitter:
     def _factor(self, w: Value, kappa: float, old: Scope, scope: Scope) -> Ref:
         """exp(κ·(w before − w now)), w now being 0 while it is −inf (nothing has been summed then)."""
         key = Value("exp", (w,), w.type, {"kappa": kappa})
-        known = next((k for k in scope.tiles if k.op == "exp" and k.attrs.get("kappa") == kappa and k.operands == (w,)),
-                     None)
+        known = next(
+            (k for k in scope.tiles if k.op == "exp" and k.attrs.get("kappa") == kappa and k.operands == (w,)), None
+        )
         if known:
             return scope.tiles[known]
         builder = scope.builder
@@ -491,4 +519,3 @@ def _contract_accumulator(value: Value) -> str:
 
 def _sum_factors(parts: Sequence[Factors]) -> Factors:
     return {w: sum(part.get(w, 0.0) for part in parts) for part in parts for w in part}
-

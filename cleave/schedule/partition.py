@@ -31,7 +31,9 @@ def _partial_results(graph: Graph) -> frozenset[Value]:
     """The results of reductions inside the parts of a split, to be combined."""
     splits = (value.attrs["into"] for value in graph.topological() if value.op == "split")
     inner = {Dim.parse(into[1]).name for into in splits}
-    return frozenset(value for value in graph.topological() if value.op in REDUCTIONS and inner & set(value.attrs["over"]))
+    return frozenset(
+        value for value in graph.topological() if value.op in REDUCTIONS and inner & set(value.attrs["over"])
+    )
 
 
 def _candidates(graph: Graph) -> list[Value]:
@@ -76,8 +78,9 @@ def one_kernel_each(graph: Graph) -> tuple[tuple[Value, ...], ...]:
 
 def _stored(graph: Graph, cut: frozenset[Value]) -> list[Value]:
     """The outputs and the values of ``cut``, operands first, without what is in memory anyway."""
-    return [value for value in graph.topological()
-            if (value in cut or value in graph.outputs) and not is_memory_view(value)]
+    return [
+        value for value in graph.topological() if (value in cut or value in graph.outputs) and not is_memory_view(value)
+    ]
 
 
 def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:
@@ -87,8 +90,9 @@ def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:
     return found
 
 
-def _together(value: Value, group: list[Value], groups: list[list[Value]], upstream: dict[Value, frozenset[Value]],
-              wide: bool) -> bool:
+def _together(
+    value: Value, group: list[Value], groups: list[list[Value]], upstream: dict[Value, frozenset[Value]], wide: bool
+) -> bool:
     """Whether ``value`` may join ``group``: it must not need anything stored after it, nor (if not wide) by it.
 
     Nor may it gather what other thread blocks write: reduce a dim of one of the group's values.

@@ -25,7 +25,9 @@ class Region:
     @cached_property
     def static_dims(self) -> frozenset[str]:
         """The dims whose sizes are known when compiling."""
-        return frozenset(dim.name for value in self.upstream for dim in value.dims if dim.size.symbols <= self.extents.keys())
+        return frozenset(
+            dim.name for value in self.upstream for dim in value.dims if dim.size.symbols <= self.extents.keys()
+        )
 
     @cached_property
     def parts(self) -> dict[str, tuple[str, Size]]:
@@ -123,4 +125,3 @@ def _reachable(outputs: tuple[Value, ...], stop: frozenset[Value]) -> list[Value
             if value not in stop and not is_memory_view(value):
                 stack.extend(value.operands)
     return list(found)
-

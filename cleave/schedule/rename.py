@@ -58,8 +58,11 @@ class Renamer:
         operands, attrs = value.operands, value.attrs
         captured = {name: self.fresh(name) for name in attrs.get("over", ()) if name in names.values()}
         # the inner dim of a split goes with its outer dim: another part, another range
-        captured |= {name: self._bound_name(name, names[self.parts[name]]) for name in attrs.get("over", ())
-                     if self.parts.get(name) in names}
+        captured |= {
+            name: self._bound_name(name, names[self.parts[name]])
+            for name in attrs.get("over", ())
+            if self.parts.get(name) in names
+        }
         if captured:
             operands = tuple(self.substitute(operand, captured) for operand in operands)
             attrs = {**attrs, "over": tuple(captured.get(name, name) for name in attrs["over"])}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.cost import BYTES, Cost, cost_of, program_cost, workload
+from cleave.schedule.cost import BYTES, Cost, cost_of, launch_time, program_cost, workload
 from cleave.schedule.emit import Fusion, Tiling, emit_kernel
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
@@ -57,14 +57,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """The chosen program; ``candidates`` has, for each launch, all that were weighed, the chosen one first."""
+    """The chosen program and its predicted time; ``candidates`` has, for each launch, all that were weighed, the chosen
+    one first."""
 
     program: TileProgram
     candidates: tuple[tuple[Candidate, ...], ...]
-
-    @property
-    def seconds(self) -> float:
-        return sum(ranked[0].cost.total for ranked in self.candidates)
+    seconds: float
 
 
 Kernels = tuple[tuple[Value, ...], ...]
@@ -120,14 +118,19 @@ class _Scheduler:
             try:
                 best = min((seconds for seconds, _ in weighed), default=math.inf)
                 if self._at_least(kernels) < best:
-                    weighed.append((_seconds(self._ranked_kernels(kernels, COARSE)), kernels))
+                    weighed.append((self._time(self._ranked_kernels(kernels, COARSE)), kernels))
             except CleaveError as error:
                 failure = failure or error
         if not weighed:
             raise failure or CleaveError("nothing to schedule")
         finalists = [kernels for _, kernels in sorted(weighed, key=lambda pair: pair[0])[:FINALISTS]]
         ranked = [(self._ranked_kernels(kernels, self.options.max_tilings), kernels) for kernels in finalists]
-        return self._program(*min(ranked, key=lambda pair: _seconds(pair[0])))
+        return self._program(*min(ranked, key=lambda pair: self._time(pair[0])))
+
+    def _time(self, ranked: tuple[tuple[Candidate, ...], ...]) -> float:
+        """The best candidates one after the other."""
+        running = sum(candidates[0].cost.running for candidates in ranked)
+        return running + launch_time(len(ranked), self.options.target)
 
     def _ranked_kernels(self, kernels: Kernels, tilings: int) -> tuple[tuple[Candidate, ...], ...]:
         return tuple(self._rank(region, tilings) for region in self._regions_of(kernels))
@@ -149,12 +152,12 @@ class _Scheduler:
         return found
 
     def _at_least(self, kernels: Kernels) -> float:
-        """Seconds that no schedule of these kernels goes below: each reads and writes its tensors once."""
+        """Seconds that no schedule of these kernels goes below: each is launched and moves its tensors once."""
         target, seconds = self.options.target, 0.0
-        for index, region in enumerate(self._regions_of(kernels)):
+        for region in self._regions_of(kernels):
             moved = sum(self._bytes(value) for value in (*region.memory, *region.outputs))
-            seconds += moved / target.dram_bandwidth + (target.next_launch if index else target.launch)
-        return seconds
+            seconds += moved / target.dram_bandwidth + target.block_latency
+        return seconds + launch_time(len(kernels), target)
 
     def _bytes(self, value: Value) -> int:
         return math.prod(self._evaluate(dim.size) for dim in value.dims) * BYTES.get(value.dtype, 1)
@@ -179,7 +182,7 @@ class _Scheduler:
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
         target = self.options.target
-        return tuple(sorted(found, key=lambda candidate: (not candidate.cost.fits(target), candidate.cost.total)))
+        return tuple(sorted(found, key=lambda candidate: (not candidate.cost.fits(target), candidate.cost.running)))
 
     def _evaluate(self, size: Size) -> int:
         return size.evaluate(self.sizes)
@@ -190,7 +193,7 @@ class _Scheduler:
         for index, candidates in enumerate(ranked):
             chosen = candidates[0]
             launches.append(Launch(replace(chosen.kernel, name=f"{self.graph.name}__k{index}"), chosen.operands))
-        return Scheduled(TileProgram(self.graph, tuple(written), tuple(launches)), ranked)
+        return Scheduled(TileProgram(self.graph, tuple(written), tuple(launches)), ranked, self._time(ranked))
 
 
 def _spread(items: list[Tiling], count: int) -> list[Tiling]:
@@ -205,7 +208,3 @@ def _root(value: Value) -> Value:
     while value.op in VIEWS:
         value = value.operands[0]
     return value
-
-
-def _seconds(ranked: tuple[tuple[Candidate, ...], ...]) -> float:
-    return sum(candidates[0].cost.total for candidates in ranked)

@@ -74,7 +74,11 @@ class _Separation:
 
     def _scaled(self, value: Value) -> Factors | None:
         for inner, scale in (value.operands, value.operands[::-1]):
-            if scale.op == "constant" and scale.attrs["value"] > 0 and (value.op == "mul" or scale is value.operands[1]):
+            if (
+                scale.op == "constant"
+                and scale.attrs["value"] > 0
+                and (value.op == "mul" or scale is value.operands[1])
+            ):
                 factors = self.exponent(inner)
                 by = scale.attrs["value"] if value.op == "mul" else 1.0 / scale.attrs["value"]
                 return None if factors is None else {w: k * by for w, k in factors.items()}

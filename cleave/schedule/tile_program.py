@@ -120,16 +120,24 @@ class TileBuilder:
         self._indices: dict[Any, Ref] = {}
         self._constants: dict[Ref, int] = outer._constants if outer else {}
 
-    def add(self, op: str, operands: Sequence[Ref], type_: TensorType | None, location: str | None = None,
-            **attrs: Any) -> Ref:
+    def add(
+        self, op: str, operands: Sequence[Ref], type_: TensorType | None, location: str | None = None, **attrs: Any
+    ) -> Ref:
         """Append an op with one result of this type."""
         result = Ref(type_)
         attrs = {key.rstrip("_"): value for key, value in attrs.items()}
         self.block.instructions.append(Instruction(op, tuple(operands), (result,), attrs, None, location))
         return result
 
-    def compute(self, op: str, *operands: Ref, dtype: str | None = None, order: Sequence[str] | None = None,
-                location: str | None = None, **attrs: Any) -> Ref:
+    def compute(
+        self,
+        op: str,
+        *operands: Ref,
+        dtype: str | None = None,
+        order: Sequence[str] | None = None,
+        location: str | None = None,
+        **attrs: Any,
+    ) -> Ref:
         """Append a compute op of the table, its type inferred."""
         attrs = {key.rstrip("_"): value for key, value in attrs.items()}
         inferred = ops.infer(op, [operand.tile for operand in operands], attrs)

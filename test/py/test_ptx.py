@@ -43,12 +43,16 @@ def compiled(graph: Graph, sizes: dict[str, int]) -> list[Compiled]:
     return [result for result in results if isinstance(result, Compiled)]
 
 
-@pytest.mark.parametrize(("graph", "sizes"), [
-    (matmul(), {"m": 4096}),
-    (matmul_with_facts(), {"m": 4096, "k": 4096, "n": 4096, "k1": 256, "n1": 256}),
-    (graphs.attention(division_last=True), {"h": 32, "m": 4096, "n": 4096}),
-    (graphs.attention(division_last=True, head=128), {"h": 32, "m": 4096, "n": 4096}),
-], ids=["matmul", "matmul_facts", "attention64", "attention128"])
+@pytest.mark.parametrize(
+    ("graph", "sizes"),
+    [
+        (matmul(), {"m": 4096}),
+        (matmul_with_facts(), {"m": 4096, "k": 4096, "n": 4096, "k1": 256, "n1": 256}),
+        (graphs.attention(division_last=True), {"h": 32, "m": 4096, "n": 4096}),
+        (graphs.attention(division_last=True, head=128), {"h": 32, "m": 4096, "n": 4096}),
+    ],
+    ids=["matmul", "matmul_facts", "attention64", "attention128"],
+)
 def test_wgmma_and_asynchronous_copies(graph: Graph, sizes: dict[str, int]) -> None:
     (kernel,) = compiled(graph, sizes)
     assert "wgmma.mma_async" in kernel.ptx

@@ -30,8 +30,9 @@ def inputs_for(graph: Graph, sizes: dict[str, int], seed: int = 0) -> list[np.nd
     return [rng.standard_normal([d.size.evaluate(sizes) for d in v.dims]).astype(NUMPY[v.dtype]) for v in graph.inputs]
 
 
-def run_both(graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray],
-             symbols: dict[str, int] | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+def run_both(
+    graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray], symbols: dict[str, int] | None = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """(graph's, scheduled program's) outputs, both in f64: what differs is the program, not its rounding."""
     with CTX, ir.Location.unknown():
         plain, tiled = ir.Module.create(), ir.Module.create()
@@ -40,15 +41,23 @@ def run_both(graph: Graph, scheduled: Scheduled, inputs: Sequence[np.ndarray],
         assert not verify(plain)
         assert tiled.operation.verify()
         assert not verify(tiled)
-        return list(zip(
-            run(plain, graph.name, list(inputs), precision="f64", sizes=symbols),
-            run(tiled, graph.name, list(inputs), precision="f64", sizes=symbols),
-            strict=True,
-        ))
+        return list(
+            zip(
+                run(plain, graph.name, list(inputs), precision="f64", sizes=symbols),
+                run(tiled, graph.name, list(inputs), precision="f64", sizes=symbols),
+                strict=True,
+            )
+        )
 
 
-def assert_same(graph: Graph, sizes: dict[str, int], *, inputs: list[np.ndarray] | None = None,
-                options: ScheduleOptions | None = None, symbols: dict[str, int] | None = None) -> Scheduled:
+def assert_same(
+    graph: Graph,
+    sizes: dict[str, int],
+    *,
+    inputs: list[np.ndarray] | None = None,
+    options: ScheduleOptions | None = None,
+    symbols: dict[str, int] | None = None,
+) -> Scheduled:
     scheduled = schedule(graph.deduplicated(), options or ScheduleOptions(sizes=symbols or {}))
     for expected, actual in run_both(graph, scheduled, inputs or inputs_for(graph, sizes), symbols):
         scale = np.nanmax(np.abs(expected), initial=1e-30)
@@ -60,15 +69,27 @@ def loops(kernel: Kernel) -> list[Instruction]:
     return [instruction for instruction in kernel.body.walk() if instruction.op == "scf.for"]
 
 
-ODD_SIZES = [{"m": 70, "n": 133, "k": 50, "h": 2, "f": 33, "o": 20}, {name: 1 for name in "mnkhfo"}]
+ODD_SIZES = [{"m": 70, "n": 133, "k": 50, "h": 2, "f": 33, "o": 20}, dict.fromkeys("mnkhfo", 1)]
 
 
 @pytest.mark.parametrize("sizes", ODD_SIZES, ids=["odd", "one"])
-@pytest.mark.parametrize("graph", [
-    graphs.matmul(), graphs.matmul_rowsum(), graphs.matmul_and_rowsum(), graphs.attention(), graphs.attention(mask=True, lse=True),
-    graphs.attention(division_last=True), graphs.rmsnorm_matmul(), graphs.rmsnorm_matmul(scale_last=True),
-    graphs.softmax(), graphs.variance(), graphs.gated_mlp(),
-], ids=lambda graph: graph.name)
+@pytest.mark.parametrize(
+    "graph",
+    [
+        graphs.matmul(),
+        graphs.matmul_rowsum(),
+        graphs.matmul_and_rowsum(),
+        graphs.attention(),
+        graphs.attention(mask=True, lse=True),
+        graphs.attention(division_last=True),
+        graphs.rmsnorm_matmul(),
+        graphs.rmsnorm_matmul(scale_last=True),
+        graphs.softmax(),
+        graphs.variance(),
+        graphs.gated_mlp(),
+    ],
+    ids=lambda graph: graph.name,
+)
 def test_known_graphs(graph: Graph, sizes: dict[str, int]) -> None:
     assert_same(graph, {s: n for s, n in sizes.items() if s not in graph.extents})
 
@@ -92,10 +113,16 @@ def test_empty_dims(sizes: dict[str, int]) -> None:
     assert_same(graphs.matmul(), sizes)
 
 
-@pytest.mark.parametrize(("graph", "dim", "accumulators"), [
-    (graphs.matmul(), "k", 1), (graphs.matmul_rowsum(), "n", 1), (graphs.matmul_and_rowsum(), "k", 2),
-    (graphs.rmsnorm_matmul(scale_last=True), "k", 2),
-], ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize(
+    ("graph", "dim", "accumulators"),
+    [
+        (graphs.matmul(), "k", 1),
+        (graphs.matmul_rowsum(), "n", 1),
+        (graphs.matmul_and_rowsum(), "k", 2),
+        (graphs.rmsnorm_matmul(scale_last=True), "k", 2),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
 def test_one_kernel_one_loop(graph: Graph, dim: str, accumulators: int) -> None:
     scheduled = schedule(graph, ScheduleOptions(sizes={"m": 4096, "n": 4096, "k": 4096}))
     (kernel,) = scheduled.program.kernels
