@@ -1,4 +1,4 @@
-"""The MLIR dialect ``cleave``: IRDL generated from the table of ops, OpViews with typed accessors, and the dims encoding.
+"""The MLIR dialect ``cleave``: IRDL generated from the table of ops, typed OpViews, and the dims encoding.
 
 The namespace's module: MLIR's bindings import it when they meet an op of the dialect. What IRDL cannot check (dims,
 element types, encodings, optional attributes) the pass ``cleave-verify`` checks by the same table.
@@ -110,7 +110,7 @@ def location(text: str | None) -> ir.Location:
     return ir.Location.from_attr(ir.Attribute.parse(text)) if text else ir.Location.current or ir.Location.unknown()
 
 
-# --- attributes of ops in plain Python form ----------------------------------------------------------------------------
+# --- attributes of ops in plain Python form --------------------------------------------------------------------------
 
 
 def attribute(kind: str, value: Any, dtype: str | None = None) -> ir.Attribute:
@@ -172,7 +172,7 @@ def facts_of(op: ir.Operation) -> Facts:
 
 
 def choices_of(op: ir.Operation) -> dict[str, int]:
-    """The ``cleave.choices`` of a host function: what symbols that no argument binds are, unless a launch says otherwise."""
+    """The ``cleave.choices`` of a host function: what symbols that no argument binds are, if the launch says nothing."""
     if "cleave.choices" not in op.attributes:
         return {}
     found: dict[str, int] = {}

@@ -18,7 +18,7 @@ from cleave.errors import CleaveError
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One op's result; equality is identity. ``op`` is a name of ``OPS``, ``input``, or the name of an op that is not ours."""
+    """One op's result; equality is identity. ``op`` is ``input`` or a name of ``OPS``."""
 
     op: str
     operands: tuple[Value, ...]

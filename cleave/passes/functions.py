@@ -22,11 +22,17 @@ def tensor_functions(module: ir.Module) -> list[list[ir.Operation]]:
             continue
         reason = _no_graph(func)
         if reason is None:
-            of = func.attributes["cleave.alternative_of"] if "cleave.alternative_of" in func.attributes else None
-            groups.setdefault(ir.FlatSymbolRefAttr(of).value if of is not None else name_of(func), []).append(func)
+            groups.setdefault(_source_of(func), []).append(func)
         elif reason:
             diagnostics.remark(func.location, f"'{name_of(func)}' is left as it is: {reason}")
     return list(groups.values())
+
+
+def _source_of(func: ir.Operation) -> str:
+    """The name of the function that this one is an alternative of, or its own."""
+    if "cleave.alternative_of" not in func.attributes:
+        return name_of(func)
+    return ir.FlatSymbolRefAttr(func.attributes["cleave.alternative_of"]).value
 
 
 def _no_graph(func: ir.Operation) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.graph import Value

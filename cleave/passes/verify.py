@@ -13,8 +13,8 @@ from cleave.dialects.ops import OPS, OpSpec, check_result
 from cleave.errors import CleaveError, CleaveErrors
 
 FUNCTION_ATTRS = frozenset(
-    "cleave.facts cleave.kernel cleave.num_warps cleave.num_stages cleave.alternative_of cleave.cost cleave.certificate "
-    "cleave.empty_rows cleave.choices".split()
+    "cleave.facts cleave.empty_rows cleave.alternative_of cleave.cost cleave.certificate cleave.choices "
+    "cleave.kernel cleave.num_warps cleave.num_stages".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
 CALL_ATTRS = frozenset(("cleave.grid",))

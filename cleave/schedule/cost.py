@@ -43,8 +43,8 @@ class Cost:
 class Workload:
     """What a kernel does at given sizes: per block where nothing else is said; bytes, operations, loop iterations.
 
-    ``compulsory``: bytes of its tensors. ``resident`` and ``streamed``: shared memory of tiles outside and inside loops.
-    ``live``: bytes of accumulators and the largest tile of register code.
+    ``compulsory``: bytes of its tensors. ``resident`` and ``streamed``: shared memory of tiles outside and inside
+    loops. ``live``: bytes of accumulators and the largest tile of register code.
     """
 
     blocks: int = 0
@@ -209,7 +209,7 @@ and on plain contractions."""
 
 
 def _live(kernel: Kernel) -> int:
-    """Bytes of the accumulators of the fullest loop, and of the largest tile of register code that does not update one."""
+    """Bytes of the accumulators of the fullest loop, and of the largest other tile of register code."""
     carried = largest = 0
     for block in _blocks(kernel.body):
         carried = max(carried, sum(_bytes(ref) for ref in block.arguments[1:]))

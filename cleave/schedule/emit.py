@@ -47,7 +47,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Span:
-    """A dim's part that is in hand: ``extent`` elements from ``offset``, of which those at ``bound`` and past do not exist."""
+    """The part of a dim in hand: ``extent`` elements from ``offset``; at ``bound`` and past, none exist."""
 
     offset: Ref
     extent: int

@@ -57,13 +57,25 @@ def _exp(x: float) -> float:
     return 0.0 if x == -math.inf else math.exp(x) if x < 700 else math.nan
 
 
+def _magnitude(x: float) -> float:
+    return abs(x)
+
+
+def _larger(a: float, b: float) -> float:
+    return max(a, b)
+
+
+def _smaller(a: float, b: float) -> float:
+    return min(a, b)
+
+
 def _difference(a: float, b: float) -> float:
     return math.nan if a == b and math.isinf(a) else a - b
 
 
 _RULES: dict[str, Callable[..., float]] = {
     "neg": lambda x: -x,
-    "abs": abs,
+    "abs": _magnitude,
     "exp": _exp,
     "exp2": lambda x: _exp(x * math.log(2)) if x == -math.inf or x == 0 else math.nan,
     "tanh": math.tanh,
@@ -72,6 +84,6 @@ _RULES: dict[str, Callable[..., float]] = {
     "sub": _difference,
     "mul": lambda a, b: math.nan if 0 in (a, b) and (math.isinf(a) or math.isinf(b)) else a * b,
     "div": lambda a, b: a / b if b != 0 and not math.isinf(a) else math.nan,
-    "max": max,
-    "min": min,
+    "max": _larger,
+    "min": _smaller,
 }

@@ -16,7 +16,7 @@ MAX_CHOSEN = 2
 def cuts(graph: Graph) -> list[frozenset[Value]]:
     """The sets of values to materialise beside the outputs, small sets first; the empty one is full fusion.
 
-    A graph with splits may be cut between parts and combination; to either of the two, up to ``MAX_CHOSEN`` more values.
+    A graph with splits may be cut between parts and combination; with or without that, at up to ``MAX_CHOSEN`` values.
     """
     parts, candidates = _partial_results(graph), _candidates(graph)
     found: dict[frozenset[Value], None] = {}

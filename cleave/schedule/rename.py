@@ -1,4 +1,4 @@
-"""Substituting dimension names in a graph, so that every reduction's dims differ from the dims of the result it feeds."""
+"""Substituting dimension names in a graph, so that a reduction's dims differ from those of the result it feeds."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Renamer:
         return Value(value.op, operands, value.type, attrs, value.location)
 
     def _bound_name(self, name: str, outer: str = "") -> str:
-        """One new name for all reductions over ``name`` (in the parts ``outer``), so that they can still share a loop."""
+        """One new name for all reductions over ``name`` (in the parts ``outer``): they can still share a loop."""
         if (name, outer) not in self._bound:
             self._bound[name, outer] = self.fresh(name)
         return self._bound[name, outer]

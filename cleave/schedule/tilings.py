@@ -72,7 +72,7 @@ def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence
     fastest = {value.names[-1] for value in (*region.memory, *region.outputs) if value.names}
     inner = [name for name in region.parallel if name not in _outer_parts(region)]
     tiled = [name for name in inner if name in fastest] or inner[-1:]
-    choices: dict[str, Sequence[int]] = {name: (1,) for name in region.parallel}
+    choices: dict[str, Sequence[int]] = dict.fromkeys(region.parallel, (1,))
     for name in tiled[:2]:
         limits = ROW_TILES if len(tiled) == 1 and not region.reductions else (64, 16)
         choices[name] = tuple(dict.fromkeys(min(limit, next_power(sizes[name])) for limit in limits))
