@@ -1,0 +1,39 @@
+"""Cleave's passes between MLIR's own on one PassManager, as another compiler would embed them.
+
+python examples/embed.py [FILE.mlir]        # default: examples/attention.linalg.mlir
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cleave import bindings, passes
+from cleave.bindings import ir, passmanager
+
+
+def compile_module(module: ir.Module) -> None:
+    """Upstream's clean-up, Cleave's way from linalg to kernels, and upstream's clean-up again."""
+    manager = passmanager.PassManager("builtin.module")
+    manager.add("func.func(canonicalize,cse)")
+    manager.add(*passes.make("cleave-import-linalg"))
+    manager.add(*passes.make("cleave-superopt", keep=2, split=False))
+    manager.add(*passes.make("cleave-schedule", target="h200"))
+    manager.add("func.func(canonicalize,cse)")
+    manager.run(module.operation)
+
+
+def main() -> None:
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("attention.linalg.mlir")
+    context = ir.Context()  # any context will do,
+    bindings.register(context)  # once it has the dialect
+    with context:
+        module = ir.Module.parseFile(str(path))
+        compile_module(module)
+    for op in module.body.operations:
+        kernel = "cleave.kernel" in op.attributes
+        print(f"{'kernel  ' if kernel else 'function'} {op.attributes['sym_name']}: {str(op).count('scf.for')} loops")
+
+
+if __name__ == "__main__":
+    main()

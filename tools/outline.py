@@ -1,0 +1,123 @@
+"""Print a module of cleave ops in short: costs, one line for each op, loops by indentation.
+
+usage: cleave-opt … | python tools/outline.py [--costs | FUNCTION…]
+
+Names are those that MLIR prints. Index arithmetic, masks and constants of kernels are left out: this is for reading, the
+module itself for everything else. ``--costs``: only each function and what it costs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cleave import bindings
+from cleave.bindings import ir
+from cleave.dialects import cleave
+
+INDEX_WORK = frozenset(("cleave.extent", "cleave.program_id", "cleave.splat", "cleave.index", "cleave.select"))
+HIDDEN_ATTRIBUTES = frozenset(("operandSegmentSizes", "fill", "in_bounds", "value"))
+
+
+def text_of(attribute: ir.Attribute) -> str:
+    """Strings without quotes, arrays with blanks between."""
+    if isinstance(attribute, ir.ArrayAttr):
+        return ", ".join(text_of(entry) for entry in attribute)
+    return attribute.value if isinstance(attribute, ir.StringAttr) else str(attribute)
+
+
+def type_text(type_: ir.Type) -> str:
+    """``[m=32 d=64] f16``; MLIR's own spelling for what is no tensor with dims."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return str(type_)
+    tensor, _ = cleave.decode(type_)
+    return f"[{' '.join(str(dim).replace(' ', '') for dim in tensor.dims)}] {tensor.dtype}"
+
+
+def name(value: ir.Value) -> str:
+    return value.get_name(use_local_scope=True)
+
+
+def is_shown(op: ir.Operation, *, kernel: bool) -> bool:
+    if op.name.startswith("arith.") or (kernel and op.name in INDEX_WORK):
+        return False
+    if not kernel or not len(op.results):
+        return True
+    return op.name != "cleave.constant" and not type_text(op.results[0].type).endswith((" i1", " i64"))
+
+
+def op_line(op: ir.Operation) -> str:
+    kind = op.name.removeprefix("cleave.")
+    operands = list(op.operands)[: 1 if kind == "load" else 2 if kind == "store" else None]
+    if kind == "constant":
+        return f"{name(op.results[0])} = {op.attributes['value']}"
+    attributes = [f"{key} {text_of(op.attributes[key])}" for key in op.attributes if key not in HIDDEN_ATTRIBUTES]
+    call = " ".join([f"{kind}({', '.join(map(name, operands))})", *attributes])
+    if not len(op.results):
+        return call
+    return f"{name(op.results[0])} = {call}".ljust(44) + f" : {type_text(op.results[0].type)}"
+
+
+def loop_line(op: ir.Operation) -> str:
+    low, high, step = (bound(operand) for operand in list(op.operands)[:3])
+    carried = ", ".join(type_text(operand.type) for operand in list(op.operands)[3:])
+    return f"for {name(op.regions[0].blocks[0].arguments[0])} in {low} … {high} step {step}, carrying {carried}:"
+
+
+def bound(value: ir.Value) -> str:
+    """What an index is, where that is a constant or an extent."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return name(value)
+    op = owner.operation
+    if op.name == "arith.constant":
+        return str(op.attributes["value"]).partition(" ")[0]
+    return text_of(op.attributes["size"]) if op.name == "cleave.extent" else name(value)
+
+
+def block_lines(block: ir.Block, indent: str, *, kernel: bool) -> Iterator[str]:
+    for view in block.operations:
+        op = view.operation
+        if op.name == "scf.for":
+            yield indent + loop_line(op)
+            yield from block_lines(op.regions[0].blocks[0], indent + "    ", kernel=kernel)
+        elif op.name == "func.call":
+            yield f"{indent}launch {op.attributes['callee']}, grid {text_of(op.attributes['cleave.grid'])}"
+        elif op.name.endswith((".return", ".yield")):
+            yield f"{indent}{op.name.rpartition('.')[2]} {', '.join(map(name, op.operands))}".rstrip()
+        elif is_shown(op, kernel=kernel):
+            yield indent + op_line(op)
+
+
+def outline(func: ir.Operation) -> Iterator[str]:
+    block, kernel = func.regions[0].blocks[0], "cleave.kernel" in func.attributes
+    arguments = ", ".join(f"{name(argument)} {type_text(argument.type)}" for argument in block.arguments)
+    yield f"{'kernel' if kernel else 'function'} @{text_of(func.attributes['sym_name'])}({arguments})"
+    yield from block_lines(block, "  ", kernel=kernel)
+
+
+def costs(func: ir.Operation) -> Iterator[str]:
+    if "cleave.cost" in func.attributes:
+        yield f"@{text_of(func.attributes['sym_name'])}"
+        yield from (f"    {part}" for part in text_of(func.attributes["cleave.cost"]).split("; "))
+
+
+def main(arguments: Sequence[str]) -> None:
+    with bindings.context() as context:
+        try:
+            module = ir.Module.parse(sys.stdin.read(), context)
+        except bindings.MLIRError:  # MLIR has said why
+            sys.exit("outline.py: the input is no module that parses")
+        functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+        if "--costs" in arguments:
+            print("\n".join(line for func in functions for line in costs(func)))
+            return
+        chosen = [func for func in functions if not arguments or text_of(func.attributes["sym_name"]) in arguments]
+        print("\n\n".join("\n".join(outline(func)) for func in chosen))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
