@@ -39,7 +39,8 @@ class Algebra(Arithmetic):
         self._substituted: dict[tuple[Poly, tuple[tuple[str, Item], ...]], Poly] = {}
         self._sums: dict[tuple[Poly, Names], Poly] = {}
         self._fresh = 0
-        self.extents: dict[str, int] = {}  # symbols that are fixed; only counts of elements use them
+        self.extents: dict[str, int] = {}  # symbols that are static; only counts of elements use them
+        self.fixed: dict[str, int] = {}  # those of them that were used
         self.part_names: set[str] = set()  # inner dims of splits: their extent differs from part to part
 
     # --- substitution ----------------------------------------------------------------------------------------------
@@ -166,7 +167,10 @@ class Algebra(Arithmetic):
     def _count(self, name: str) -> Poly:
         if name in self.part_names:
             raise OutOfFuel(f"the number of elements along '{name}' differs from part to part")
-        size = self.sizes[name].substitute(self.extents)
+        size = self.sizes[name]
+        for symbol in sorted(size.symbols & self.extents.keys()):
+            self.fixed[symbol] = self.extents[symbol]
+        size = size.substitute(self.extents)
         return self.number(size.value) if size.value is not None else self.of_atom(self.atom("size", size))
 
     def _flatten(self, bound: list[str], mono: Mono) -> Poly:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.search.certificate import Certificate, FloatCheck
+from cleave.search.certificate import Certificate, Fingerprint, FloatCheck
+from cleave.search.fingerprint import FingerprintChecker
 from cleave.search.floats import FloatChecker
 from cleave.search.interpret import Unsupported
 from cleave.search.lift import Lifter, Unliftable
@@ -16,7 +17,8 @@ class Checker:
 
     def __init__(self, source: Graph, lifter: Lifter, goals: list[Poly], seed: int) -> None:
         self.source, self.lifter, self.goals = source, lifter, goals
-        self.floats = FloatChecker(source, seed)
+        self.floats = FloatChecker(source, seed, lifter.algebra.fixed)
+        self.fingerprint = FingerprintChecker(source, seed, lifter.algebra.fixed)
 
     def check(self, graph: Graph) -> tuple[Certificate | None, str]:
         """The certificate, or None and what failed. The graph is lifted anew: nothing of the search is trusted."""
@@ -29,10 +31,15 @@ class Checker:
                 return None, f"output {number} has another normal form: {show(forms[output])}"
         notes: list[str] = []
         floats: FloatCheck | None = None
+        fingerprint: Fingerprint | None = None
         try:
+            fingerprint, why = self.fingerprint.check(graph)
+            if fingerprint is None:
+                return None, why
             floats, why = self.floats.check(graph)
             if floats is None:
                 return None, why
         except (Unsupported, CleaveError) as error:
-            notes.append(f"not checked in floats: {error}")
-        return Certificate(tuple(map(show, self.goals)), graph.facts.texts, None, floats, tuple(notes)), ""
+            notes.append(f"not evaluated: {error}")
+        facts = (*graph.facts.texts, *(f"{name} = {value}" for name, value in self.lifter.algebra.fixed.items()))
+        return Certificate(tuple(map(show, self.goals)), facts, fingerprint, floats, tuple(notes)), ""

@@ -130,9 +130,10 @@ DRAWS = (
 class FloatChecker:
     """Compares alternatives with one source; the source is evaluated once for each draw."""
 
-    def __init__(self, source: Graph, seed: int) -> None:
+    def __init__(self, source: Graph, seed: int, fixed: Mapping[str, int]) -> None:
+        """``fixed`` has the symbols whose static extent the normal form relies on."""
         self.source, self.seed = source, seed
-        self.sizes = check_sizes(source)
+        self.sizes = {**check_sizes(source), **fixed}
         self._references: dict[str, tuple[list[Any], list[Any], list[Any]]] = {}
 
     def check(self, graph: Graph) -> tuple[FloatCheck | None, str]:

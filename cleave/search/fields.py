@@ -1,0 +1,302 @@
+"""Elements of a pair of prime fields, for testing equality at random points.
+
+An element is a pair (a mod P, b mod Q) with Q a divisor of P-1: exp takes the second part to a power of a root of
+unity of order Q in the first, so ``exp(x+y) = exp(x)·exp(y)`` holds, and has no second part itself. Order, and with it
+maxima and comparisons, is one fixed order of the first parts: a lattice, but not compatible with addition. Functions
+without algebraic laws are hashes of the first parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from cleave.dialects import ops, rounding
+from cleave.dialects.graph import Value
+from cleave.search.numbers import nearest
+
+#: P = 2·Q + 1; both are 7 mod 8 and have 2, 3 and 5 as squares, so roots of such constants behave.
+P = 4611686018427376319
+Q = 2305843009213688159
+ROOT = 4  # of order Q in the field of P
+
+
+class Element:
+    """``b`` is None where only the first part is known."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: int, b: int | None) -> None:
+        self.a, self.b = a, b
+
+    def __repr__(self) -> str:
+        return f"({self.a}, {self.b})"
+
+
+class Special:
+    """Minus infinity, and results that no field has."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+LOWEST, UNDEFINED = Special("-inf"), Special("undefined")
+
+
+def number(value: Fraction | int) -> Element:
+    value = Fraction(value)
+    return Element(value.numerator * pow(value.denominator, -1, P) % P,
+                   value.numerator * pow(value.denominator, -1, Q) % Q)
+
+
+def hashed(name: str, *parts: object) -> Element:
+    """A pseudo-random element that depends on the name and the first parts only."""
+    text = name + "|" + "|".join(str(part.a) if isinstance(part, Element) else str(part) for part in parts)
+    digest = hashlib.blake2b(text.encode(), digest_size=32).digest()
+    return Element(int.from_bytes(digest[:16], "big") % P, int.from_bytes(digest[16:], "big") % Q)
+
+
+def _defined(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any) -> Any:
+        return UNDEFINED if any(arg is UNDEFINED for arg in args) else function(*args)
+
+    return wrapped
+
+
+def _both(x: int | None, y: int | None, function: Callable[[int, int], int]) -> int | None:
+    return None if x is None or y is None else function(x, y) % Q
+
+
+@_defined
+def add(x: Any, y: Any) -> Any:
+    if x is LOWEST or y is LOWEST:
+        return LOWEST
+    return Element((x.a + y.a) % P, _both(x.b, y.b, lambda u, v: u + v))
+
+
+@_defined
+def neg(x: Any) -> Any:
+    if x is LOWEST:
+        return UNDEFINED
+    return Element(-x.a % P, None if x.b is None else -x.b % Q)
+
+
+@_defined
+def sub(x: Any, y: Any) -> Any:
+    if x is LOWEST and y is not LOWEST:
+        return LOWEST
+    return add(x, neg(y))
+
+
+@_defined
+def mul(x: Any, y: Any) -> Any:
+    if x is LOWEST or y is LOWEST:
+        return UNDEFINED
+    return Element(x.a * y.a % P, _both(x.b, y.b, lambda u, v: u * v))
+
+
+@_defined
+def inverse(x: Any) -> Any:
+    if x is LOWEST or x.a == 0:
+        return UNDEFINED
+    return Element(pow(x.a, -1, P), None if not x.b else pow(x.b, -1, Q))
+
+
+def div(x: Any, y: Any) -> Any:
+    return mul(x, inverse(y))
+
+
+@_defined
+def sqrt(x: Any) -> Any:
+    """The root that is a square itself; undefined where there is none."""
+    if x is LOWEST:
+        return UNDEFINED
+    a = pow(x.a, (P + 1) // 4, P)
+    if a * a % P != x.a:
+        return UNDEFINED
+    b = None if x.b is None else pow(x.b, (Q + 1) // 4, Q)
+    return Element(a, b if b is not None and x.b is not None and b * b % Q == x.b else None)
+
+
+@_defined
+def exp(x: Any) -> Any:
+    if x is LOWEST:
+        return Element(0, None)
+    return UNDEFINED if x.b is None else Element(pow(ROOT, x.b, P), None)
+
+
+@_defined
+def absolute(x: Any) -> Any:
+    if x is LOWEST:
+        return UNDEFINED
+    a = x.a if pow(x.a, (P - 1) // 2, P) <= 1 else P - x.a
+    b = x.b if x.b is None or pow(x.b, (Q - 1) // 2, Q) <= 1 else Q - x.b
+    return Element(a, b)
+
+
+def order(x: Any) -> tuple[int, int]:
+    return (0, 0) if x is LOWEST else (1, x.a * 0x9E3779B97F4A7C15 % P)
+
+
+@_defined
+def maximum(x: Any, y: Any) -> Any:
+    return x if order(x) >= order(y) else y
+
+
+def minimum(x: Any, y: Any) -> Any:
+    return neg(maximum(neg(x), neg(y)))
+
+
+@_defined
+def power(x: Any, y: Any) -> Any:
+    if x is LOWEST or y is LOWEST:
+        return UNDEFINED
+    for twice in range(-16, 17):
+        if y.a == number(Fraction(twice, 2)).a:
+            base = sqrt(x) if twice % 2 else x
+            result = number(1)
+            for _ in range(abs(twice) if twice % 2 else abs(twice) // 2):
+                result = mul(result, base)
+            return inverse(result) if twice < 0 else result
+    return hashed("pow", x, y)
+
+
+@_defined
+def sigmoid(x: Any) -> Any:
+    return inverse(add(number(1), exp(neg(x))))
+
+
+@_defined
+def exp2(x: Any) -> Any:
+    return LOWEST if x is LOWEST else exp(mul(x, hashed("log", number(2))))
+
+
+def _opaque(name: str) -> Callable[..., Any]:
+    return _defined(lambda *args: hashed(name, *args))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": add, "sub": sub, "mul": mul, "div": div, "neg": neg, "exp": exp, "exp2": exp2, "sqrt": sqrt,
+    "rsqrt": lambda x: inverse(sqrt(x)), "abs": absolute, "max": maximum, "min": minimum, "pow": power,
+    "sigmoid": sigmoid, "log": _opaque("log"), "tanh": _opaque("tanh"), "erf": _opaque("erf"),
+}
+_INTEGER: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "neg": lambda x: -x,
+    "div": lambda x, y: UNDEFINED if y == 0 else abs(x) // abs(y) * (1 if x * y >= 0 else -1),
+    "max": max, "min": min, "abs": abs,
+}
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "lt": lambda x, y: x < y, "le": lambda x, y: x <= y, "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
+}
+
+
+class FieldDomain:
+    """Object arrays of elements, integers and booleans."""
+
+    def constant(self, value: float | int, dtype: str) -> Any:
+        if not ops.is_float(dtype):
+            return boxed(bool(value) if dtype == "i1" else int(value))
+        if value == float("-inf"):
+            return boxed(LOWEST)
+        return boxed(UNDEFINED if value != value or value == float("inf") else number(nearest(value, dtype)))
+
+    def positions(self, count: int, dtype: str) -> Any:
+        return array_of([int(i) for i in range(count)], (count,))
+
+    def pointwise(self, value: Value, args: Sequence[Any]) -> Any:
+        return apply(self._function(value), *args)
+
+    def _function(self, value: Value) -> Callable[..., Any]:
+        floats = ops.is_float(value.dtype)
+        if value.op == "cast":
+            return self._cast(value.operands[0].dtype, value.dtype)
+        if value.op == "cmp":
+            compare = _COMPARE[value.attrs["predicate"]]
+            if ops.is_float(value.operands[0].dtype):
+                return _defined(lambda x, y: compare(order(x), order(y)))
+            return _defined(compare)
+        if value.op == "select":
+            return lambda c, x, y: UNDEFINED if c is UNDEFINED else x if c else y
+        if value.dtype == "i1":
+            return _defined((lambda x, y: x and y) if value.op in ("mul", "min") else (lambda x, y: x or y))
+        if not floats:
+            return _defined(_INTEGER[value.op])
+        return _FUNCTIONS[value.op]
+
+    def _cast(self, source: str, target: str) -> Callable[[Any], Any]:
+        if ops.is_float(source) and ops.is_float(target):
+            return lambda x: x
+        if ops.is_float(source):
+            return _defined(lambda x: hashed(target, x).a % (2 if target == "i1" else 128))
+        if ops.is_float(target):
+            return _defined(lambda x: number(int(x)))
+        return _defined(bool if target == "i1" else int)
+
+    def reduce(self, kind: str, array: Any, axes: tuple[int, ...], valid: Any, value: Value) -> Any:
+        if value.dtype == "i1":
+            neutral: Any = kind in ("min", "prod")
+            step: Callable[..., Any] = _defined((lambda x, y: x and y) if neutral else (lambda x, y: x or y))
+        elif not ops.is_float(value.dtype):
+            neutral = {"sum": 0, "prod": 1}.get(kind)
+            step = _defined(_INTEGER[{"sum": "add", "prod": "mul"}.get(kind, kind)])
+        else:
+            neutral = {"sum": number(0), "prod": number(1), "max": LOWEST, "min": None}[kind]
+            step = {"sum": add, "prod": mul, "max": maximum, "min": minimum}[kind]
+        return reduced(array, axes, valid, neutral, step)
+
+    def rounded(self, array: Any, value: Value, transparent: bool) -> Any:
+        if not rounding.rounds(value) or transparent:
+            return array
+        name = f"round_{value.dtype}"
+        return apply(_defined(lambda x: x if x is LOWEST else hashed(name, x)), array)
+
+
+def boxed(item: Any) -> Any:
+    return array_of([item], ())
+
+
+def array_of(items: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    array = np.empty(len(items), dtype=object)
+    for position, item in enumerate(items):
+        array[position] = item
+    return array.reshape(shape)
+
+
+def apply(function: Callable[..., Any], *arrays: Any) -> Any:
+    import numpy as np
+
+    result = np.frompyfunc(function, len(arrays), 1)(*arrays)
+    return result if isinstance(result, np.ndarray) else boxed(result)
+
+
+def reduced(array: Any, axes: tuple[int, ...], valid: Any, neutral: Any, step: Callable[..., Any]) -> Any:
+    import numpy as np
+
+    shape = np.broadcast_shapes(array.shape, () if valid is None else valid.shape)
+    array = np.broadcast_to(array, shape)
+    places = np.ones(shape, dtype=bool) if valid is None else np.broadcast_to(valid, shape)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    order_ = [*kept, *axes]
+    outer = tuple(shape[axis] for axis in kept)
+    flat = array.transpose(order_).reshape(*outer, -1)
+    exists = places.transpose(order_).reshape(*outer, -1)
+    items: list[Any] = []
+    for index in np.ndindex(*outer):
+        total: Any = neutral
+        for element, there in zip(flat[index], exists[index], strict=True):
+            if there:
+                total = element if total is None else step(total, element)
+        items.append(UNDEFINED if total is None else total)
+    return array_of(items, outer)
+
+

@@ -1,0 +1,132 @@
+"""Equality tested at random points of a pair of prime fields, apart from the normal form and all of its laws."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from cleave.dialects import ops
+from cleave.dialects.graph import Graph
+from cleave.search.certificate import Fingerprint
+from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
+from cleave.search.interpret import Interpreter, Unsupported
+
+SAMPLES = 2
+MAX_TRIES = 6
+DEGREE = 1 << 20  # programs of a higher degree do not occur at these sizes
+SIZES = (2, 3, 4, 5, 6, 7)
+MAX_WORK = 60_000
+
+
+class FingerprintChecker:
+    """Compares alternatives with one source at the same points."""
+
+    def __init__(self, source: Graph, seed: int, fixed: Mapping[str, int]) -> None:
+        """``fixed`` has the symbols whose static extent the normal form relies on."""
+        self.source, self.seed, self.fixed = source, seed, fixed
+        self.sizes: dict[str, int] = {}
+        self._points: list[tuple[list[Any], list[Any]]] | None = None
+
+    def _sizes(self) -> dict[str, int]:
+        """Distinct sizes while the work allows it, else the smallest ones twice."""
+        symbols = self._symbols()
+        sizes: dict[str, int] = {}
+        for largest in range(len(SIZES), 1, -1):
+            sizes = self._completed({symbol: SIZES[i % largest] for i, symbol in enumerate(symbols)})
+            if work(self.source, sizes) <= MAX_WORK:
+                return sizes
+        raise Unsupported(f"too much work for prime fields with {dict(self.fixed)}")
+
+    def _symbols(self) -> list[str]:
+        return sorted({s for value in self.source.topological() for dim in value.dims for s in dim.size.symbols})
+
+    def _completed(self, sizes: dict[str, int]) -> dict[str, int]:
+        counts = {name: 2 for name in ("s", *(f"s{i}" for i in range(1, 9)))}
+        return {**counts, **sizes, **self.fixed}
+
+    def _smallest(self) -> dict[str, int]:
+        """Reduced dims short, so that all elements of some reduction have the roots that are needed."""
+        reduced = {
+            symbol for value in self.source.topological() if value.op in ("contract", "reduce")
+            for name in value.attrs["over"] for operand in value.operands if name in operand.names
+            for symbol in operand.size(name).symbols
+        }
+        return self._completed({symbol: 2 if symbol in reduced else 3 for symbol in self._symbols()})
+
+    def check(self, graph: Graph) -> tuple[Fingerprint | None, str]:
+        """The fingerprint, or None and where the programs differ."""
+        points = self._reference()
+        compared = 0
+        for inputs, expected in points:
+            outputs = Interpreter(FieldDomain(), self.sizes).run(graph, inputs)
+            for number, (output, reference) in enumerate(zip(outputs, expected, strict=True)):
+                for one, other in zip(output.ravel(), reference.ravel(), strict=True):
+                    if other is UNDEFINED or one is UNDEFINED:
+                        continue
+                    compared += 1
+                    if not same(one, other):
+                        return None, f"output {number} differs at a random point of the prime fields"
+        note = "" if compared else "no point where both are defined: nested exponentials or roots"
+        samples = len(points) if compared else 0
+        bound = (DEGREE / P) ** samples if samples else 1.0
+        return Fingerprint(P, Q, self.seed, samples, dict(self.sizes), bound, note), ""
+
+    def _reference(self) -> list[tuple[list[Any], list[Any]]]:
+        """Points where something of the source is defined."""
+        if self._points is None:
+            self.sizes = self._sizes()
+            self._points = self._draw_points(MAX_TRIES)
+            if not self._points:
+                self.sizes = self._smallest()
+                self._points = self._draw_points(10 * MAX_TRIES)
+        return self._points
+
+    def _draw_points(self, tries: int) -> list[tuple[list[Any], list[Any]]]:
+        points: list[tuple[list[Any], list[Any]]] = []
+        for attempt in range(tries):
+            inputs = draw(self.source, self.sizes, f"{self.seed}:{attempt}")
+            outputs = Interpreter(FieldDomain(), self.sizes).run(self.source, inputs)
+            if any(element is not UNDEFINED for output in outputs for element in output.ravel()):
+                points.append((inputs, outputs))
+            if len(points) == SAMPLES:
+                break
+        return points
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in all that both sides know."""
+    if isinstance(one, Element) and isinstance(other, Element):
+        return one.a == other.a and (one.b is None or other.b is None or one.b == other.b)
+    return one is other or one == other
+
+
+def draw(graph: Graph, sizes: Mapping[str, int], seed: str) -> list[Any]:
+    """Random elements for float inputs; small integers and booleans for the others."""
+    rng = random.Random(seed)
+    arrays: list[Any] = []
+    for value in graph.inputs:
+        shape = tuple(dim.size.evaluate(sizes) for dim in value.dims)
+        count = 1
+        for extent in shape:
+            count *= extent
+        if ops.is_float(value.dtype):
+            items: list[Any] = [Element(rng.randrange(P), rng.randrange(Q)) for _ in range(count)]
+        elif value.dtype == "i1":
+            items = [bool(rng.getrandbits(1)) for _ in range(count)]
+        else:
+            items = [rng.randrange(2) for _ in range(count)]
+        arrays.append(array_of(items, shape))
+    return arrays
+
+
+def work(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Elements that evaluation computes."""
+    total = 0
+    for value in graph.topological():
+        dims = {dim.name: dim.size for operand in (value, *value.operands) for dim in operand.dims}
+        elements = 1
+        for size in dims.values():
+            elements *= size.evaluate(sizes)
+        total += elements
+    return total
