@@ -1,6 +1,8 @@
 """Cleave's passes between MLIR's own on one PassManager, as another compiler would embed them.
 
-python examples/embed.py [FILE.mlir]        # default: examples/attention.linalg.mlir
+The file is ``examples/attention.linalg.mlir`` unless one is named:
+
+    python examples/embed.py [FILE.mlir]
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def main() -> None:
         compile_module(module)
     for op in module.body.operations:
         kernel = "cleave.kernel" in op.attributes
-        print(f"{'kernel  ' if kernel else 'function'} {op.attributes['sym_name']}: {str(op).count('scf.for')} loops")
+        print(f"{'kernel' if kernel else 'host function'} {op.attributes['sym_name']}, type {op.attributes['function_type']}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 usage: cleave-opt … | python tools/outline.py [--costs | FUNCTION…]
 
-Names are those that MLIR prints. Index arithmetic, masks and constants of kernels are left out: this is for reading, the
-module itself for everything else. ``--costs``: only each function and what it costs.
+Names are those that MLIR prints. Index arithmetic, masks and constants of kernels are left out: this is for reading,
+the module itself for everything else. ``--costs``: only each function and what it costs.
 """
 
 from __future__ import annotations
