@@ -64,13 +64,13 @@ def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping
                 where = f"dimension '{dim.name}' of {tensor.name} (axis {axis})"
                 raise CleaveError(f"{where} is {extent}; the function is compiled for {static}")
             pending.append((tensor.name, dim, extent))
-    _bind_all(sizes, pending)
+    bind_extents(sizes, pending)
     _check_facts(plan, sizes)
     return sizes
 
 
-def _bind_all(sizes: Sizes, pending: list[tuple[str, Dim, int]]) -> None:
-    """Bare symbols first, so that messages speak of them; what needs others' values waits for them."""
+def bind_extents(sizes: Sizes, pending: list[tuple[str, Dim, int]]) -> None:
+    """Bind what (tensor, dim, extent) say: bare symbols first, since messages speak of them, then what needs those."""
     pending = sorted(pending, key=lambda entry: str(entry[1].size) != entry[1].name)
     while pending:
         left = [entry for entry in pending if not _bind(sizes, *entry)]

@@ -1,0 +1,125 @@
+"""The function that ``cleave-run`` runs, and what else of its module that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.errors import CleaveError
+from cleave.passes.diagnostics import position_of
+from cleave.passes.functions import name_of
+from cleave.runtime.launch_plan import TensorSpec
+
+_ALTERNATIVE = "cleave.alternative_of"
+
+
+def entry(module: ir.Module, name: str | None) -> ir.Operation:
+    """The function of that name, or the only one that is no kernel, alternative or private.
+
+    CleaveError if there is none or, without a name, more than one; or if it has no body.
+    """
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    candidates = [func for func in functions if _is_entry(func)]
+    if name is not None:
+        candidates = [func for func in functions if name_of(func) == name]
+    names = ", ".join(name_of(func) for func in functions if _is_entry(func)) or "none"
+    if not candidates:
+        what = f"there is no function '{name}'" if name is not None else "there is no function to run"
+        raise CleaveError(what, notes=(f"functions: {names}",))
+    if len(candidates) > 1:
+        raise CleaveError("there are several functions: choose one with --function", notes=(f"functions: {names}",))
+    if not candidates[0].regions[0].blocks:
+        raise CleaveError(f"function '{name_of(candidates[0])}' has no body", position_of(candidates[0].location))
+    return candidates[0]
+
+
+def _is_entry(func: ir.Operation) -> bool:
+    private = (
+        "sym_visibility" in func.attributes and ir.StringAttr(func.attributes["sym_visibility"]).value == "private"
+    )
+    return not private and "cleave.kernel" not in func.attributes and _ALTERNATIVE not in func.attributes
+
+
+def keep_only(module: ir.Module, name: str, *, alternatives: bool) -> None:
+    """Erase the functions that ``name`` neither is nor calls; its ``alternatives`` stay where wanted."""
+    functions = {
+        name_of(op.operation): op.operation for op in module.body.operations if op.operation.name == "func.func"
+    }
+    kept, new = {name}, [name]
+    while new:
+        called = {callee for each in new for callee in _callees(functions[each]) if callee in functions}
+        new = sorted(called - kept)
+        kept |= called
+    for each, func in functions.items():
+        if each not in kept and not (alternatives and _alternative_of(func) == name):
+            func.erase()
+
+
+def alternatives_of(module: ir.Module, name: str) -> int:
+    """How many alternatives stand beside the function."""
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    return sum(_alternative_of(func) == name for func in functions)
+
+
+def _alternative_of(func: ir.Operation) -> str | None:
+    return ir.FlatSymbolRefAttr(func.attributes[_ALTERNATIVE]).value if _ALTERNATIVE in func.attributes else None
+
+
+def _callees(func: ir.Operation) -> set[str]:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call":
+            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def symbols(func: ir.Operation) -> set[str]:
+    """The size symbols of the types of its arguments and ops, in terms of those that its facts leave undefined."""
+    facts, found = cleave.facts_of(func), set[str]()
+
+    def add(values: Iterable[ir.Value]) -> None:
+        for value in values:
+            if "#cleave.dims" in str(value.type):
+                type_, extents = cleave.decode(value.type)
+                pairs = zip(type_.dims, extents, strict=True)
+                found.update(s for dim, extent in pairs if extent is None for s in facts.simplify(dim.size).symbols)
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        add(op.results)
+        return ir.WalkResult.ADVANCE
+
+    add(func.regions[0].blocks[0].arguments)
+    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def signature(func: ir.Operation) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Arguments in0, in1, … and results out0, out1, …; a dim without a name is called by its place, as in "in0_1".
+
+    CleaveError, located, where one is no ranked tensor of an element type that Cleave has.
+    """
+    type_ = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value)
+    try:
+        return _specs("in", list(type_.inputs)), _specs("out", list(type_.results))
+    except CleaveError as error:
+        raise error.at(position_of(func.location) or "") from None
+
+
+def _specs(prefix: str, types: list[ir.Type]) -> list[TensorSpec]:
+    return [_spec(f"{prefix}{index}", type_) for index, type_ in enumerate(types)]
+
+
+def _spec(name: str, type_: ir.Type) -> TensorSpec:
+    if not isinstance(type_, ir.RankedTensorType):
+        raise CleaveError(f"{name} is of type {type_}; cleave-run takes and returns ranked tensors")
+    if type_.encoding is not None and "#cleave.dims" in str(type_.encoding):
+        decoded, extents = cleave.decode(type_)
+        return TensorSpec(name, decoded.dtype, tuple(map(str, decoded.dims)), extents)
+    extents = tuple(None if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank))
+    dims = tuple(f"{name}_{axis}" for axis in range(type_.rank))
+    return TensorSpec(name, cleave.dtype_of(type_.element_type), dims, extents)

@@ -1,0 +1,236 @@
+"""One run of ``cleave-run``: compile a function, run it on arrays, compare. In the child process (``isolation``)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from cleave.bindings import ir
+from cleave.dialects.cleave import facts_of
+from cleave.errors import CleaveError, Position
+from cleave.passes import pipelines, registry
+from cleave.passes.functions import name_of
+from cleave.passes.steps import Step
+from cleave.runtime.bind_sizes import Sizes
+from cleave.runtime.choose_sizes import PARTS, choose_free, choose_sizes
+from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
+from cleave.tools import arrays, command_line, run_functions
+from cleave.tools.files import Source
+from cleave.tools.internal_error import describe_exception
+from cleave.tools.isolation import Watch
+from cleave.tools.run_options import RunOptions
+from cleave.tools.run_report import CheckedOutput, LaunchReport, Report
+from cleave.tools.session import Chunk, Session
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Job:
+    """What is known of a run, in the order in which it becomes known."""
+
+    module: ir.Module  # goes through the passes
+    source: ir.Module
+    function: str
+    arguments: list[TensorSpec] = field(default_factory=list[TensorSpec])
+    results: list[TensorSpec] = field(default_factory=list[TensorSpec])
+    inputs: list[Array] = field(default_factory=list["Array"])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    chosen: frozenset[str] = frozenset()
+    free: dict[str, int] = field(default_factory=dict[str, int])
+    alternatives: int = 0
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+class RunSession(Session):
+    """``report`` is there after a run that had no error."""
+
+    def __init__(self, options: RunOptions, source: Source, watch: Watch) -> None:
+        super().__init__(command_line.Options(input=options.input), source, watch)
+        self.run_options = options
+        self.report_of_run: Report | None = None
+
+    def _process(self, chunk: Chunk | None, steps: list[Step]) -> str | bytes | None:
+        module = self._parse(chunk)
+        if module is None or not self._own_verify(module):
+            return None
+        try:
+            with self.ctx, ir.Location.unknown():
+                self.report_of_run = self._run_function(module, self._parsed(chunk))
+        except CleaveError as error:
+            self._report_all(error)
+            return None
+        except Exception as error:
+            where = self.watch.stage or "cleave-run"
+            self.report(describe_exception(error, where, Position(self.source.name, 1, 1)))
+            return None
+        return ""
+
+    def _run_function(self, module: ir.Module, source: ir.Module) -> Report:
+        options = self.run_options
+        job = Job(module, source, name_of(run_functions.entry(module, options.function)))
+        run_functions.keep_only(module, job.function, alternatives=options.superopt)
+        run_functions.keep_only(source, job.function, alternatives=False)
+        start = time.perf_counter()
+        self._pass(job, "cleave-import-linalg")
+        self._choose_inputs(job)
+        launches: list[LaunchReport] = []
+        if options.stage == "reference":
+            job.seconds["compile"] = time.perf_counter() - start
+            outputs = self._reference(job, "declared", "run")
+        else:
+            plan, kernels = self._compile(job)
+            job.seconds["compile"] = time.perf_counter() - start
+            outputs, launches = self._execute(job, plan, kernels)
+        checked = self._check(job, outputs) if options.check else []
+        if options.outputs:
+            self.watch.stage = "writing the outputs"
+            named = {spec.name: array for spec, array in zip(job.results, outputs, strict=True)}
+            arrays.write_arrays(options.outputs, named, options.temporary)
+        return self._report(job, outputs, launches, checked)
+
+    # --- compiling ---------------------------------------------------------------------------------------------------
+
+    def _pass(self, job: Job, name: str, **values: Any) -> None:
+        self.watch.stage = f"pass {name}"
+        pipelines.run([registry.create(name, **values)], job.module)
+        self.watch.forward()
+
+    def _compile(self, job: Job) -> tuple[LaunchPlan, Mapping[str, str]]:
+        """The rest of the default pipeline."""
+        if self.run_options.superopt:
+            self._pass(job, "cleave-superopt")
+        job.alternatives = run_functions.alternatives_of(job.module, job.function)
+        sizes = ",".join(f"{name}={value}" for name, value in (job.sizes | job.free).items())
+        self._pass(job, "cleave-schedule", sizes=sizes)
+        self._pass(job, "cleave-lower-to-triton")
+        self.watch.stage = "reading the launch plan"
+        from cleave.lowering.emit import kernel_modules
+        from cleave.lowering.plan import plan_of
+
+        kernels = {kernel.name: kernel for kernel in kernel_modules(job.module)}
+        try:
+            plan = plan_of(job.module, job.function, kernels)
+        except CleaveError as error:
+            note = "cleave-run compiles functions that are tensor graphs as a whole; --stage=reference runs any"
+            raise CleaveError(error.message, error.location, (*error.notes, note)) from None
+        return plan, {name: kernel.text for name, kernel in kernels.items()}
+
+    # --- arrays ------------------------------------------------------------------------------------------------------
+
+    def _choose_inputs(self, job: Job) -> None:
+        """Read or draw the inputs, which fixes the sizes."""
+        from cleave.runtime.layout import shape_of
+
+        self.watch.stage = "reading the inputs"
+        options, func = self.run_options, run_functions.entry(job.module, job.function)
+        job.arguments, job.results = run_functions.signature(func)
+        facts, extents = facts_of(func).texts, _extents([*job.arguments, *job.results])
+        sizes = choose_sizes(job.arguments, facts, extents, _known(options.sizes, job.arguments, facts))
+        if options.inputs:
+            from cleave.runtime.bind_sizes import bind_sizes
+            from cleave.runtime.execute import check_inputs
+
+            plan = LaunchPlan(job.function, tuple(job.arguments), (), (), facts, extents)
+            job.inputs = check_inputs(plan, arrays.read_arrays(options.inputs, job.arguments))
+            shapes = [array.shape for array in job.inputs]
+            sizes = bind_sizes(plan, shapes, _known(options.sizes, job.arguments, facts))
+        else:
+            shapes = [shape_of(spec, sizes) for spec in job.arguments]
+            job.inputs = arrays.random_arrays(job.arguments, shapes, options.seed)
+            job.chosen = frozenset(name for name, origin in sizes.origin.items() if origin == "chosen")
+        job.sizes = dict(sizes.values)
+        free = run_functions.symbols(run_functions.entry(job.source, job.function)) - sizes.values.keys()
+        job.free = {symbol: options.sizes.get(symbol, PARTS) for symbol in sorted(free)}
+        if options.stage == "reference":
+            self._check_sizes(job)
+
+    def _check_sizes(self, job: Job) -> None:
+        """CleaveError for a given size that is none of the function or of its compiled form."""
+        facts = facts_of(run_functions.entry(job.module, job.function)).texts
+        for name in self.run_options.sizes:
+            if name not in job.free and not _known({name: 0}, job.arguments, facts):
+                known = ", ".join([*job.sizes, *job.free]) or "none"
+                raise CleaveError(f"the function has no size '{name}'", notes=(f"its sizes: {known}",))
+
+    def _execute(
+        self, job: Job, plan: LaunchPlan, kernels: Mapping[str, str]
+    ) -> tuple[list[Array], list[LaunchReport]]:
+        from cleave.runtime.bind_sizes import bind_sizes
+        from cleave.runtime.execute import execute
+        from cleave.runtime.layout import grid_of
+
+        self.watch.stage = "the interpreter"
+        job.free |= choose_free(plan, {**self.run_options.sizes, **job.free})
+        self._check_sizes(job)
+        start = time.perf_counter()
+        outputs = execute(plan, kernels, job.inputs, job.free)
+        job.seconds["run"] = time.perf_counter() - start
+        sizes: Sizes = bind_sizes(plan, [array.shape for array in job.inputs], job.free)
+        return outputs, [
+            LaunchReport(launch.kernel, launch.grid, grid_of(launch, sizes), launch.num_warps)
+            for launch in plan.launches
+        ]
+
+    # --- the reference -----------------------------------------------------------------------------------------------
+
+    def _reference(self, job: Job, precision: str, what: str) -> list[Array]:
+        """The source program by the reference executor, which knows nothing of what the passes did."""
+        from cleave.reference import run
+
+        self.watch.stage = f"the reference executor ({precision})"
+        start = time.perf_counter()
+        outputs = run(job.source, job.function, job.inputs, precision=cast(Any, precision), sizes=job.free)
+        job.seconds[what] = time.perf_counter() - start
+        return outputs
+
+    def _check(self, job: Job, outputs: Sequence[Array]) -> list[CheckedOutput]:
+        from cleave.reference.accuracy import compare
+
+        reference = self._reference(job, "f64", "reference")
+        unoptimised = self._reference(job, "declared", "unoptimised")
+        triples = zip(job.results, reference, unoptimised, outputs, strict=True)
+        return [CheckedOutput(spec.name, compare(ref, plain, out, spec.dtype)) for spec, ref, plain, out in triples]
+
+    # --- the report --------------------------------------------------------------------------------------------------
+
+    def _report(
+        self, job: Job, outputs: Sequence[Array], launches: list[LaunchReport], checked: list[CheckedOutput]
+    ) -> Report:
+        options = self.run_options
+        return Report(
+            file=self.source.name,
+            function=job.function,
+            stage=options.stage,
+            superopt=options.superopt and options.stage == "ttir",
+            alternatives=job.alternatives,
+            sizes={**job.sizes, **job.free},
+            chosen=tuple(sorted(job.chosen | job.free.keys() - options.sizes.keys())),
+            inputs=options.inputs or f"random, seed {options.seed}",
+            arguments=list(zip(job.arguments, job.inputs, strict=True)),
+            results=list(zip(job.results, outputs, strict=True)),
+            launches=launches,
+            checked=checked,
+            seconds=job.seconds,
+        )
+
+
+def _extents(specs: Sequence[TensorSpec]) -> dict[str, int]:
+    """The symbols whose values the types fix."""
+    pairs = [pair for spec in specs for pair in zip(spec.dims, spec.extents, strict=True)]
+    return {dim: extent for dim, extent in pairs if extent is not None and "=" not in dim}
+
+
+def _known(given: Mapping[str, int], specs: Sequence[TensorSpec], facts: Sequence[str]) -> dict[str, int]:
+    """The given sizes that the arguments' types or the facts speak of; others are choices of the compiled program."""
+    from cleave.dialects.dims import Dim, Facts
+
+    known = Facts.parse(facts)
+    dims = [Dim.parse(text) for spec in specs for text in spec.dims]
+    symbols = {s for dim in dims for size in (dim.size, known.simplify(dim.size)) for s in size.symbols}
+    return {name: value for name, value in given.items() if name in symbols}
