@@ -1,4 +1,4 @@
-"""The contract of docs/semantics.md on accuracy, as numbers: an optimised result against the source program's own error."""
+"""The accuracy that docs/semantics.md promises, in numbers: an optimised result against the source's own error."""
 
 from __future__ import annotations
 
