@@ -6,21 +6,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from cleave.dialects.dims import Dim, Size
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import OPS, REDUCTIONS
 from cleave.errors import CleaveError
-from cleave.schedule.rename import VIEWS, Renamer, is_memory_view, topological
+from cleave.schedule.rename import VIEWS, Part, Renamer, is_memory_view, topological
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """``results[i]`` is ``outputs[i]`` with its reduced dims renamed apart from the output dims; ``memory`` is read."""
+    """``results[i]`` is ``outputs[i]`` with its reduced dims renamed apart from the output dims; ``memory`` is read.
+
+    ``parts`` has the inner dims of splits.
+    """
 
     outputs: tuple[Value, ...]
     results: tuple[Value, ...]
     memory: frozenset[Value]
     extents: Mapping[str, int]
+    parts: Mapping[str, Part]
 
     @cached_property
     def static_dims(self) -> frozenset[str]:
@@ -28,17 +32,6 @@ class Region:
         return frozenset(
             dim.name for value in self.upstream for dim in value.dims if dim.size.symbols <= self.extents.keys()
         )
-
-    @cached_property
-    def parts(self) -> dict[str, tuple[str, Size]]:
-        """For the inner dim of each split tensor in memory: the outer dim, and the size of the whole.
-
-        Element (i, j) is i·size(inner) + j of the whole; where that is past the end, it does not exist.
-        """
-        found: dict[str, tuple[str, Size]] = {}
-        for value in self.memory:
-            found |= _parts(value)
-        return found
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -87,25 +80,17 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
             memory.add(value)
         elif OPS[value.op].stage == "graph":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
-    return Region(outputs, results, frozenset(memory), extents)
+    used = {name for value in _reachable(results, stop) for name in (*value.names, *value.attrs.get("over", ()))}
+    parts = {inner: part for inner, part in renamer.parts.items() if inner in used and part.outer in used}
+    return Region(outputs, results, frozenset(memory), extents, parts)
 
 
-def _split_dims(outputs: tuple[Value, ...]) -> dict[str, str]:
-    splits = (value for value in topological(outputs, frozenset()) if value.op == "split")
-    pairs = ([Dim.parse(text).name for text in value.attrs["into"]] for value in splits)
-    return {inner: outer for outer, inner in pairs}
-
-
-def _parts(view: Value) -> dict[str, tuple[str, Size]]:
-    if view.op not in VIEWS:
-        return {}
-    found = _parts(view.operands[0])
-    if view.op == "split":
-        outer, inner = (Dim.parse(text).name for text in view.attrs["into"])
-        return {**found, inner: (outer, view.operands[0].size(view.attrs["dim"]))}
-    if view.op == "rename":
-        old, new = view.attrs["from"], Dim.parse(view.attrs["to"]).name
-        return {new if i == old else i: (new if o == old else o, whole) for i, (o, whole) in found.items()}
+def _split_dims(outputs: tuple[Value, ...]) -> dict[str, Part]:
+    found: dict[str, Part] = {}
+    for value in topological(outputs, frozenset()):
+        if value.op == "split":
+            outer, inner = (Dim.parse(text).name for text in value.attrs["into"])
+            found[inner] = Part(outer, value.operands[0].size(value.attrs["dim"]))
     return found
 
 

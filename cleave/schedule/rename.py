@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import REDUCTIONS, TensorType
+from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
+from cleave.errors import CleaveError
 
 VIEWS = frozenset(("rename", "split", "merge"))
+
+
+class Part(NamedTuple):
+    """The inner dim of a split: element (i, j) is i·size(inner) + j of the whole; past its end nothing exists."""
+
+    outer: str
+    whole: Size
 
 
 def is_memory_view(value: Value) -> bool:
@@ -21,13 +30,13 @@ def is_memory_view(value: Value) -> bool:
 class Renamer:
     """Rebuilds values with other dim names; ``memory`` values are viewed through ``rename`` and not rebuilt.
 
-    ``taken``: the names in use; ``parts``: for the inner dim of each split, the outer one.
+    ``taken``: the names in use; ``parts``: for the inner dim of each split, the outer one and the size of the whole.
     """
 
-    def __init__(self, memory: Iterable[Value], taken: Iterable[str], parts: Mapping[str, str]) -> None:
+    def __init__(self, memory: Iterable[Value], taken: Iterable[str], parts: Mapping[str, Part]) -> None:
         self.memory = frozenset(memory)
         self.taken = set(taken)
-        self.parts = parts
+        self.parts = dict(parts)
         self._memo: dict[tuple[Value, tuple[tuple[str, str], ...]], Value] = {}
         self._bound: dict[tuple[str, str], str] = {}
 
@@ -59,9 +68,9 @@ class Renamer:
         captured = {name: self.fresh(name) for name in attrs.get("over", ()) if name in names.values()}
         # the inner dim of a split goes with its outer dim: another part, another range
         captured |= {
-            name: self._bound_name(name, names[self.parts[name]])
+            name: self._inner_name(name, names[self.parts[name].outer])
             for name in attrs.get("over", ())
-            if self.parts.get(name) in names
+            if name in self.parts and self.parts[name].outer in names
         }
         if captured:
             operands = tuple(self.substitute(operand, captured) for operand in operands)
@@ -85,6 +94,9 @@ class Renamer:
         if value.op == "rename":
             new = Dim.parse(attrs["to"]).name
             return self.substitute(operands[0], {attrs["from"]: new})
+        if value.op == "split":
+            outer, inner = (dim for dim in value.dims if dim.name not in operands[0].names)
+            return self.split(operands[0], attrs["dim"], outer, inner)
         clash = [name for name in attrs["over"] if name in outer] if value.op in REDUCTIONS else []
         if clash:
             names = {name: self._bound_name(name) for name in clash}
@@ -94,11 +106,44 @@ class Renamer:
             return value
         return Value(value.op, operands, value.type, attrs, value.location)
 
+    def split(self, value: Value, name: str, outer: Dim, inner: Dim) -> Value:
+        """``value`` with a dim in parts: the split is moved through the ops to the tensors in memory."""
+        if name not in value.names:
+            return value
+        dims = tuple(new for d in value.dims for new in ((outer, inner) if d.name == name else (d,)))
+        type_ = TensorType(dims, value.dtype)
+        if value in self.memory or is_memory_view(value):
+            return Value("split", (value,), type_, {"dim": name, "into": (str(outer), str(inner))}, value.location)
+        if value.op == "constant":
+            return Value("constant", (), type_, value.attrs, value.location)
+        if value.op == "index":
+            return _index_in_parts(value, outer, inner)
+        captured = {outer.name, inner.name} & set(value.attrs.get("over", ()))
+        if value.op in POINTWISE or (value.op in REDUCTIONS and not captured):
+            operands = tuple(self.split(operand, name, outer, inner) for operand in value.operands)
+            return Value(value.op, operands, type_, value.attrs, value.location)
+        raise CleaveError(f"a split of the result of cleave.{value.op} cannot be scheduled yet", value.location)
+
+    def _inner_name(self, name: str, outer: str) -> str:
+        """The inner dim that goes with a renamed outer dim."""
+        new = self._bound_name(name, outer)
+        self.parts[new] = Part(outer, self.parts[name].whole)
+        return new
+
     def _bound_name(self, name: str, outer: str = "") -> str:
         """One new name for all reductions over ``name`` (in the parts ``outer``): they can still share a loop."""
         if (name, outer) not in self._bound:
             self._bound[name, outer] = self.fresh(name)
         return self._bound[name, outer]
+
+
+def _index_in_parts(value: Value, outer: Dim, inner: Dim) -> Value:
+    """outer·size(inner) + inner; the size as a sum of ones."""
+    i, j = (Value("index", (), TensorType((dim,), value.dtype), {"dim": str(dim)}) for dim in (outer, inner))
+    ones = Value("constant", (), TensorType((inner,), value.dtype), {"value": 1})
+    size = Value("reduce", (ones,), TensorType((), value.dtype), {"kind": "sum", "over": (inner.name,)})
+    start = Value("mul", (i, size), i.type)
+    return Value("add", (start, j), TensorType((outer, inner), value.dtype), {}, value.location)
 
 
 def renamed_view(value: Value, names: Mapping[str, str]) -> Value:

@@ -105,6 +105,102 @@ def gated_mlp() -> Graph:
     return b.build(b.contract(h, wd, over=["f"], dtype="f16"))
 
 
+def layernorm_matmul() -> Graph:
+    b = GraphBuilder("layernorm_matmul")
+    x, g, bias, w = b.input("m k", "f32"), b.input("k", "f32"), b.input("k", "f32"), b.input("k n", "f32")
+    count = b.reduce(b.constant(1.0, "f32", x.dims[1:]), kind="sum", over=["k"])
+    d = b.sub(x, b.div(b.reduce(x, kind="sum", over=["k"]), count))
+    var = b.div(b.reduce(b.mul(d, d), kind="sum", over=["k"]), count)
+    y = b.add(b.mul(b.mul(d, b.rsqrt(b.add(var, b.constant(1e-5, "f32")))), g), bias)
+    return b.build(b.contract(y, w, over=["k"]))
+
+
+def _rms(b: GraphBuilder, x: Value, dim: str, size: int) -> Value:
+    wide = b.cast(x, dtype="f32")
+    mean = b.div(b.reduce(b.mul(wide, wide), kind="sum", over=[dim]), b.constant(float(size), "f32"))
+    return b.mul(wide, b.rsqrt(b.add(mean, b.constant(1e-6, "f32"))))
+
+
+def rmsnorm_swiglu() -> Graph:
+    b = GraphBuilder("rmsnorm_swiglu")
+    x, g = b.input("m k=256", "f16"), b.input("k", "f16")
+    w, v = b.input("k f", "f16"), b.input("k f", "f16")
+    y = b.mul(b.cast(_rms(b, x, "k", 256), dtype="f16"), g)
+    a, u = b.contract(y, w, over=["k"]), b.contract(y, v, over=["k"])
+    return b.build(b.cast(b.mul(b.mul(a, b.sigmoid(a)), u), dtype="f16"))
+
+
+def lora() -> Graph:
+    b = GraphBuilder("lora")
+    x, w = b.input("m k", "f16"), b.input("k n", "f16")
+    a, c = b.input("k r=16", "f16"), b.input("r n", "f16")
+    low = b.contract(b.cast(b.contract(x, a, over=["k"]), dtype="f16"), c, over=["r"])
+    return b.build(b.cast(b.add(b.contract(x, w, over=["k"]), low), dtype="f16"))
+
+
+def linear_attention() -> Graph:
+    b = GraphBuilder("linear_attention")
+    q, k, v = b.input("m d", "f16"), b.input("n d", "f16"), b.input("n e", "f16")
+    return b.build(b.contract(b.cast(b.contract(q, k, over=["d"]), dtype="f16"), v, over=["n"]))
+
+
+def log_sum_exp() -> Graph:
+    b = GraphBuilder("log_sum_exp")
+    s = b.contract(b.input("m k=64", "f16"), b.input("k n", "f16"), over=["k"])
+    top = b.reduce(s, kind="max", over=["n"])
+    return b.build(b.add(top, b.log(b.reduce(b.exp(b.sub(s, top)), kind="sum", over=["n"]))))
+
+
+def cross_entropy() -> Graph:
+    b = GraphBuilder("cross_entropy")
+    x, w, label = b.input("m k=64", "f16"), b.input("k n", "f16"), b.input("m", "i32")
+    s = b.contract(x, w, over=["k"])
+    top = b.reduce(s, kind="max", over=["n"])
+    total = b.add(top, b.log(b.reduce(b.exp(b.sub(s, top)), kind="sum", over=["n"])))
+    hit = b.cmp(b.index(dim="n", dtype="i32"), label, predicate="eq")
+    return b.build(b.sub(total, b.reduce(b.select(hit, s, b.constant(0.0, "f32")), kind="sum", over=["n"])))
+
+
+def _softmax_product(b: GraphBuilder, s: Value, v: Value, sink: Value | None = None) -> Value:
+    top = b.reduce(s, kind="max", over=["n"])
+    top = b.max(top, sink) if sink else top
+    e = b.exp(b.sub(s, top))
+    total = b.reduce(e, kind="sum", over=["n"])
+    total = b.add(total, b.exp(b.sub(sink, top))) if sink else total
+    return b.contract(b.cast(b.div(e, total), dtype="f16"), v, over=["n"], dtype="f16")
+
+
+def causal_attention(*, cap: bool = False, sink: bool = False) -> Graph:
+    """With a causal mask from index and cmp; with a soft cap; with an attention sink."""
+    b = GraphBuilder("causal_attention" + "_cap" * cap + "_sink" * sink)
+    q, k, v = b.input("h m d=32", "f16"), b.input("h n d", "f16"), b.input("h n e=32", "f16")
+    s = b.mul(b.contract(q, k, over=["d"]), b.constant(0.2, "f32"))
+    if cap:
+        s = b.mul(b.tanh(b.div(s, b.constant(30.0, "f32"))), b.constant(30.0, "f32"))
+    seen = b.cmp(b.index(dim="n"), b.index(dim="m"), predicate="le")
+    s = b.select(seen, s, b.constant(float("-inf"), "f32"))
+    return b.build(_softmax_product(b, s, v, b.input("h", "f32") if sink else None))
+
+
+def gqa() -> Graph:
+    b = GraphBuilder("gqa")
+    q, k, v = b.input("kv g m d=32", "f16"), b.input("kv n d", "f16"), b.input("kv n e=32", "f16")
+    return b.build(_softmax_product(b, b.mul(b.contract(q, k, over=["d"]), b.constant(0.2, "f32")), v))
+
+
+def qk_norm_attention() -> Graph:
+    b = GraphBuilder("qk_norm_attention")
+    q, k, v = b.input("h m d=32", "f16"), b.input("h n d", "f16"), b.input("h n e=32", "f16")
+    q, k = (b.cast(_rms(b, x, "d", 32), dtype="f16") for x in (q, k))
+    return b.build(_softmax_product(b, b.mul(b.contract(q, k, over=["d"]), b.constant(0.2, "f32")), v))
+
+
+def matmul_matmul() -> Graph:
+    b = GraphBuilder("matmul_matmul")
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d", "f16"), b.input("h n e=64", "f16")
+    return b.build(b.contract(b.cast(b.contract(q, k, over=["d"]), dtype="f16"), v, over=["n"]))
+
+
 def random_graph(seed: int, *, ops: int = 8) -> Graph:
     """A random graph over dims a, b, c with one or two outputs; every op keeps ordinary numbers ordinary."""
     rng = random.Random(seed)

@@ -1,0 +1,81 @@
+"""Every program that the search returns can be scheduled, and computes what the source does."""
+
+from __future__ import annotations
+
+import graphs
+import numpy as np
+import pytest
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph
+from cleave.passes.graph_io import from_graph
+from cleave.passes.tile_io import from_tile_program
+from cleave.passes.verify import verify
+from cleave.reference import run
+from cleave.schedule.scheduler import COARSE, ScheduleOptions, schedule
+from cleave.search.superoptimise import superoptimise
+
+CTX = context()
+NUMPY = {"f16": np.float16, "f32": np.float32}
+SIZES = {"m": 19, "n": 77, "k": 45, "h": 2, "f": 33, "o": 20, "kv": 2, "g": 3, "e": 21, "d": 13, "r": 5}
+PARTS = 3
+
+GRAPHS = [
+    graphs.matmul(),
+    graphs.matmul_rowsum(),
+    graphs.matmul_and_rowsum(),
+    graphs.matmul_matmul(),
+    graphs.attention(mask=True, lse=True),
+    graphs.causal_attention(),
+    graphs.causal_attention(cap=True),
+    graphs.causal_attention(sink=True),
+    graphs.gqa(),
+    graphs.qk_norm_attention(),
+    graphs.rmsnorm_matmul(),
+    graphs.rmsnorm_swiglu(),
+    graphs.layernorm_matmul(),
+    graphs.gated_mlp(),
+    graphs.lora(),
+    graphs.linear_attention(),
+    graphs.log_sum_exp(),
+    graphs.cross_entropy(),
+    graphs.variance(),
+]
+
+
+def inputs_for(graph: Graph) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    sizes = {**SIZES, **graph.extents}
+    made: list[np.ndarray] = []
+    for value in graph.inputs:
+        shape = [dim.size.evaluate(sizes) for dim in value.dims]
+        if value.dtype == "i32":
+            made.append(rng.integers(0, sizes["n"], shape).astype(np.int32))
+        else:
+            made.append(rng.standard_normal(shape).astype(NUMPY[value.dtype]))
+    return made
+
+
+def execute(module: ir.Module, graph: Graph, inputs: list[np.ndarray], free: dict[str, int]) -> list[np.ndarray]:
+    assert not verify(module)
+    return run(module, graph.name, inputs, precision="f64", sizes=free)
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+def test_alternatives(graph: Graph) -> None:
+    inputs, expected = inputs_for(graph), None
+    known = {**SIZES, **graph.extents}
+    for alternative in superoptimise(graph).alternatives:
+        program = alternative.graph.deduplicated()
+        symbols = {s for value in program.topological() for dim in value.dims for s in dim.size.symbols}
+        free = dict.fromkeys(symbols - known.keys(), PARTS)
+        with CTX, ir.Location.unknown():
+            plain, tiled = ir.Module.create(), ir.Module.create()
+            from_graph(program, plain)
+            options = ScheduleOptions(sizes=free, max_tilings=COARSE)
+            from_tile_program(schedule(program, options).program, tiled)
+            results = [execute(module, graph, inputs, free) for module in (plain, tiled)]
+        expected = expected or results[0]
+        for outputs in results:
+            for actual, wanted in zip(outputs, expected, strict=True):
+                np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-10 * np.abs(wanted).max())
