@@ -1,37 +1,31 @@
-"""Run a launch plan on a GPU: its kernels as cubins, launched through the CUDA driver alone.
-
-Tensors are anything with ``data_ptr``, ``shape``, ``stride`` and ``dtype`` (PyTorch's), or with
-``__cuda_array_interface__``.
-"""
+"""Run a launch plan on a GPU: its kernels as cubins, launched through the CUDA driver alone."""
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cleave.errors import CleaveError
-from cleave.runtime.bind_sizes import Sizes, bind_sizes
+from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, bind
 from cleave.runtime.cuda_driver import Driver, ParamBlock, shared_driver
-from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
-from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
+from cleave.runtime.cuda_tensors import (
+    aligned_address,
+    check_count,
+    input_addresses,
+    input_layouts,
+    layout_of,
+    signature,
+)
+from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec
 
 Allocator = Callable[[tuple[int, ...], str], Any]
 """New memory on the GPU: shape and dtype in, a row-major tensor out."""
 
-_ALIGNMENT = 16  # bytes
 _WARP = 32
-_PARAMETERS = {"in": ctypes.c_uint64, "size": ctypes.c_int32, "stride": ctypes.c_int64}
-_SCRATCH = 2  # pointers that Triton appends to the parameters, for global memory and for the profiler
-_TORCH = {
-    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "f8E4M3FN",
-    "float8_e5m2": "f8E5M2", "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-}  # fmt: skip
-_TYPESTR = {
-    "f2": "f16", "f4": "f32", "f8": "f64", "b1": "i1", "i1": "i8", "i2": "i16", "i4": "i32", "i8": "i64",
-}  # fmt: skip
+_REMEMBERED = 256
+"""Shapes whose launches are remembered."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +44,18 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """Memory on the GPU; ``owner`` is the object that it came in, ``offset`` (in elements) where it starts there."""
+class Call:
+    """A call of a function, everything checked and in place: ``launch`` computes ``results``, as often as it is run."""
 
-    address: int
-    layout: Layout
-    owner: Any
-    offset: int = 0
+    program: Program
+    results: list[Any]
+    _launches: tuple[tuple[BoundLaunch, ParamBlock], ...]
+    _owners: tuple[Any, ...]  # keeps the memory
 
-
-@dataclass(frozen=True)
-class _Prepared:
-    kernel: Kernel
-    grid: tuple[int, ...]
-    params: ParamBlock
+    def launch(self, stream: int = 0) -> None:
+        """Run the kernels on ``stream`` of the current GPU, which may be capturing a graph; does not wait for them."""
+        for launch, params in self._launches:
+            self.program.start(launch, params, stream)
 
 
 class Program:
@@ -76,6 +68,7 @@ class Program:
         self.plan, self.kernels = plan, dict(kernels)
         self.driver = driver or shared_driver()
         self._functions: dict[tuple[int, str], int] = {}
+        self._bound: dict[Any, Bound] = {}
         self._lock = threading.Lock()
         for launch in plan.launches:
             _check_kernel(launch, self.kernels)
@@ -92,42 +85,47 @@ class Program:
         Raises CleaveError, before any launch, for arguments that do not fit the plan or each other, that are not on the
         current GPU, not row-major where the kernels need that, or not aligned to 16 bytes.
         """
+        call = self.prepare(inputs, allocate, sizes)
+        call.launch(stream)
+        return call.results
+
+    def prepare(self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int] | None = None) -> Call:
+        """The call without its launches. Parameters and errors as in ``__call__``."""
         try:
             self.driver.context()
-            tensors = check_inputs(self.plan, inputs, self.driver)
-            bound = bind_sizes(self.plan, [tensor.layout.shape for tensor in tensors], sizes)
-            launches, results = self._prepare(tensors, bound, allocate)
-            for launch in launches:
-                self._launch(launch, stream)
-            return results
+            bound = self._bind(inputs, sizes or {})
+            addresses = input_addresses(self.plan, inputs, self.driver)
+            owners = list(inputs)
+            for spec, shape in bound.allocated:
+                address, owner = _allocated(spec, shape, allocate)
+                addresses.append(address)
+                owners.append(owner)
+            launches = tuple((launch, launch.params(addresses)) for launch in bound.launches)
+            return Call(self, [place.of(owners[place.root]) for place in bound.results], launches, tuple(owners))
         except CleaveError as error:
             raise (error.at(self.plan.location) if self.plan.location else error) from None
 
-    def _prepare(
-        self, inputs: Sequence[Tensor], sizes: Sizes, allocate: Allocator
-    ) -> tuple[list[_Prepared], list[Any]]:
-        """Everything before the first launch."""
-        tensors: dict[str, Tensor] = {}
-        for spec, tensor in zip(self.plan.arguments, inputs, strict=True):
-            shape_of(spec, sizes)  # for its limits
-            tensors[spec.name] = tensor
-        launches: list[_Prepared] = []
-        for step in self.plan.steps:
-            if isinstance(step, Alloc):
-                tensors[step.tensor.name] = _allocated(step.tensor, sizes, allocate)
-            elif isinstance(step, View):
-                tensors[step.tensor.name] = _view(step, tensors[step.source], sizes)
-            else:
-                grid = grid_of(step, sizes)
-                if 0 not in grid:
-                    launches.append(_Prepared(self.kernels[step.kernel], grid, _params(step, tensors, sizes)))
-        return launches, [_result(name, tensors[name]) for name in self.plan.results]
+    def _bind(self, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Bound:
+        """What follows from shapes and strides, remembered for the next call with the same."""
+        check_count(self.plan, inputs)
+        named = zip(self.plan.arguments, inputs, strict=True)
+        key = (*(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
+        found = self._bound.get(key)
+        if found is None:
+            layouts = input_layouts(self.plan, inputs)
+            found = bind(self.plan, layouts, sizes)
+            with self._lock:
+                if len(self._bound) >= _REMEMBERED:
+                    self._bound.clear()
+                self._bound[key] = found
+        return found
 
-    def _launch(self, launch: _Prepared, stream: int) -> None:
-        kernel = launch.kernel
+    def start(self, launch: BoundLaunch, params: ParamBlock, stream: int) -> None:
+        """One launch."""
+        kernel = self.kernels[launch.kernel]
         grid = (launch.grid[0] * kernel.num_ctas, *launch.grid[1:])
         function, threads = self._function(kernel), _WARP * kernel.num_warps
-        self.driver.launch(kernel.name, function, grid, threads, kernel.shared, stream, launch.params)
+        self.driver.launch(kernel.name, function, grid, threads, kernel.shared, stream, params)
 
     def load(self) -> None:
         """Load all kernels into the current context, which the first call would do otherwise."""
@@ -149,8 +147,7 @@ class Program:
         function = self.driver.load(kernel.cubin, kernel.name, kernel.shared)
         sizes = self.driver.parameter_sizes(function)
         for launch in self.plan.launches:
-            wanted = [ctypes.sizeof(_PARAMETERS[text.partition(":")[0]]) for text in launch.arguments]
-            wanted += [ctypes.sizeof(ctypes.c_uint64)] * _SCRATCH
+            wanted = [PARAMETER_BYTES[text.partition(":")[0]] for text in launch.arguments] + [8] * SCRATCH_POINTERS
             if launch.kernel == kernel.name and sizes not in (None, wanted):
                 text = f"kernel {kernel.name} takes parameters of {sizes} bytes; the plan gives it {wanted}"
                 raise CleaveError(text, notes=("plan and cubin are from different compilations",))
@@ -165,120 +162,13 @@ def _check_kernel(launch: Launch, kernels: Mapping[str, Kernel]) -> None:
         text = f"kernel {kernel.name} needs {kernel.scratch} bytes of scratch memory"
         raise CleaveError(f"{text}, which is not supported")
     for text in launch.arguments:
-        if text.partition(":")[0] not in _PARAMETERS:
+        if text.partition(":")[0] not in PARAMETER_BYTES:
             raise CleaveError(f"an argument of kernel {kernel.name} is described by '{text}', which is not known")
 
 
-# --- tensors ---------------------------------------------------------------------------------------------------------
-
-
-def check_inputs(plan: LaunchPlan, inputs: Sequence[Any], driver: Driver) -> list[Tensor]:
-    """The inputs as tensors. CleaveError for a wrong number, rank, element type, GPU or alignment, naming the input."""
-    if len(inputs) != len(plan.arguments):
-        raise CleaveError(f"{plan.function} takes {len(plan.arguments)} arguments, not {len(inputs)}")
-    device = driver.current_device()
-    return [_input(spec, value, driver, device) for spec, value in zip(plan.arguments, inputs, strict=True)]
-
-
-def _input(spec: TensorSpec, value: Any, driver: Driver, device: int) -> Tensor:
-    tensor, dtype = as_tensor(spec.name, value)
-    if dtype != spec.dtype:
-        raise CleaveError(f"{spec.name} has elements of {dtype}; the function takes {spec.dtype}")
-    if len(tensor.layout.shape) != len(spec.dims):
-        dims = ", ".join(spec.dims)
-        rank = len(tensor.layout.shape)
-        raise CleaveError(f"{spec.name} has rank {rank}; the function takes rank {len(spec.dims)}: [{dims}]")
-    if tensor.layout.count == 0:
-        return tensor
-    found = driver.device_of(tensor.address)
-    if found != device:
-        where = "is not in a GPU's memory" if found is None else f"is on GPU {found}"
-        raise CleaveError(f"{spec.name} {where}; the current GPU is {device}")
-    _check_alignment(spec.name, tensor)
-    return tensor
-
-
-def _check_alignment(name: str, tensor: Tensor) -> None:
-    if tensor.address % _ALIGNMENT:
-        text = f"{name} starts at an address that is no multiple of {_ALIGNMENT} bytes"
-        raise CleaveError(text, notes=("a copy of the tensor is aligned",))
-
-
-def as_tensor(name: str, value: Any) -> tuple[Tensor, str]:
-    """An object's memory and its dtype, as the dialect spells it. CleaveError if it is no tensor on a GPU."""
-    if hasattr(value, "data_ptr"):
-        shape, strides = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
-        dtype = str(value.dtype).rpartition(".")[2]
-        return Tensor(int(value.data_ptr()), Layout(shape, strides), value), _TORCH.get(dtype, dtype)
-    interface = getattr(value, "__cuda_array_interface__", None)
-    if interface is None:
-        raise CleaveError(f"{name} is a {type(value).__name__}, which is no tensor on a GPU")
-    text = str(interface["typestr"])
-    shape, strides = tuple(map(int, interface["shape"])), interface.get("strides")
-    layout = Layout.row_major(shape)
-    if strides is not None:
-        layout = Layout(shape, tuple(_in_elements(name, int(stride), text) for stride in strides))
-    return Tensor(int(interface["data"][0] or 0), layout, value), _TYPESTR.get(text[1:], text)
-
-
-def _in_elements(name: str, stride: int, typestr: str) -> int:
-    size = int(typestr[2:])
-    if stride % size:
-        raise CleaveError(f"{name} has a stride of {stride} bytes, which are not whole elements of {size}")
-    return stride // size
-
-
-def _allocated(spec: TensorSpec, sizes: Sizes, allocate: Allocator) -> Tensor:
-    shape = shape_of(spec, sizes)
-    tensor, dtype = as_tensor(spec.name, allocate(shape, spec.dtype))
-    if dtype != spec.dtype or tensor.layout.shape != shape or not tensor.layout.is_row_major:
-        raise CleaveError(f"the allocator gave {dtype}{list(tensor.layout.shape)} for {spec} of shape {list(shape)}")
-    _check_alignment(spec.name, tensor)
-    return tensor
-
-
-def _view(view: View, source: Tensor, sizes: Sizes) -> Tensor:
-    offset = view_offset(view, source.layout, sizes)
-    address = source.address + offset * BYTES[view.tensor.dtype]
-    return Tensor(address, viewed(view, source.layout, sizes), source.owner, source.offset + offset)
-
-
-def _result(name: str, tensor: Tensor) -> Any:
-    """The object to return; of a view, its part of the owner in the view's shape."""
-    owner, layout = tensor.owner, tensor.layout
-    own, _ = as_tensor(name, owner)
-    if own.layout.shape == layout.shape and not tensor.offset:
-        return owner
-    if tensor.offset + layout.count > own.layout.count:
-        raise CleaveError(f"result {name} is a split that does not divide: it has no array of its own")
-    if not layout.is_row_major:
-        raise CleaveError(f"result {name} is a part of another tensor: it has no array of its own")
-    return owner.reshape(-1)[tensor.offset : tensor.offset + layout.count].reshape(layout.shape)
-
-
-# --- parameters ------------------------------------------------------------------------------------------------------
-
-
-def _params(launch: Launch, tensors: Mapping[str, Tensor], sizes: Sizes) -> ParamBlock:
-    operands = [tensors[name] for name in launch.operands]
-    _check_strides(launch, operands)
-    layouts = [tensor.layout for tensor in operands]
-    values: list[Any] = []
-    for text in launch.arguments:
-        kind, _, rest = text.partition(":")
-        number = operands[int(rest)].address if kind == "in" else number_argument(text, layouts, sizes)
-        if kind == "size" and not 0 <= number < 2**31:
-            raise CleaveError(f"size {rest} of kernel {launch.kernel} is {number}; sizes are 0 to {2**31 - 1}")
-        values.append(_PARAMETERS[kind](number))
-    return ParamBlock([*values, *(ctypes.c_uint64(0) for _ in range(_SCRATCH))])
-
-
-def _check_strides(launch: Launch, operands: Sequence[Tensor]) -> None:
-    """CleaveError for an operand that is not row-major where the kernel is not told its strides."""
-    told = {int(text.split(":")[1]) for text in launch.arguments if text.startswith("stride:")}
-    for index, (name, tensor) in enumerate(zip(launch.operands, operands, strict=True)):
-        own, _ = as_tensor(name, tensor.owner)
-        if index not in told and not own.layout.is_row_major:
-            shape, strides = list(own.layout.shape), list(own.layout.strides)
-            text = f"{name} of shape {shape} has the strides {strides}; the function takes row-major tensors"
-            raise CleaveError(text, notes=("make a contiguous copy of it",))
+def _allocated(spec: TensorSpec, shape: tuple[int, ...], allocate: Allocator) -> tuple[int, Any]:
+    owner = allocate(shape, spec.dtype)
+    layout, dtype = layout_of(spec.name, owner)
+    if dtype != spec.dtype or layout.shape != shape or not layout.is_row_major:
+        raise CleaveError(f"the allocator gave {dtype}{list(layout.shape)} for {spec} of shape {list(shape)}")
+    return aligned_address(spec.name, owner), owner

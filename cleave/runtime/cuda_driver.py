@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import lru_cache
 from typing import Any
 
@@ -128,11 +128,15 @@ class Driver:
 
 
 class ParamBlock:
-    """A kernel's parameters in memory, as ``cuLaunchKernel`` takes them: the addresses of the values."""
+    """A kernel's parameters in memory, as ``cuLaunchKernel`` takes them: the addresses of the values.
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        self.values = list(values)  # what the addresses point to
-        self.pointers = (c_void_p * len(self.values))(*(ctypes.addressof(value) for value in self.values))
+    Every value, of 4 or 8 bytes, has 8 bytes here, the low ones first.
+    """
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = (c_int64 * len(values))(*values)  # what the addresses point to
+        first = ctypes.addressof(self.values)
+        self.pointers = (c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
 
 
 def _function(library: ctypes.CDLL, name: str, types: tuple[Any, ...]) -> Any:

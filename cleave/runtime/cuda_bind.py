@@ -1,0 +1,144 @@
+"""What a call launches, as far as the shapes of its arguments tell it: grids, parameters, shapes of new memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cleave.errors import CleaveError
+from cleave.runtime.bind_sizes import Sizes, bind_sizes
+from cleave.runtime.cuda_driver import ParamBlock
+from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
+from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
+
+PARAMETER_BYTES = {"in": 8, "size": 4, "stride": 8}
+SCRATCH_POINTERS = 2
+"""Which Triton appends to the parameters, for global memory and for the profiler; null here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor in the memory of input or allocation number ``root``, from element ``offset`` on."""
+
+    root: int
+    layout: Layout
+    offset: int = 0
+    whole: bool = True  # it is all of its root, in its shape
+
+    def of(self, owner: Any) -> Any:
+        """The tensor as an object like that which holds its root."""
+        if self.whole:
+            return owner
+        return owner.reshape(-1)[self.offset : self.offset + self.layout.count].reshape(self.layout.shape)
+
+
+@dataclass(frozen=True)
+class BoundLaunch:
+    """A launch without addresses: ``image`` holds the parameters, ``pointers`` (parameter, root, bytes from it)."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    image: tuple[int, ...]
+    pointers: tuple[tuple[int, int, int], ...]
+
+    def params(self, addresses: Sequence[int]) -> ParamBlock:
+        image = list(self.image)
+        for parameter, root, offset in self.pointers:
+            image[parameter] = addresses[root] + offset
+        return ParamBlock(image)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A plan at certain shapes. Roots are numbered: the inputs, then ``allocated`` in order."""
+
+    allocated: tuple[tuple[TensorSpec, tuple[int, ...]], ...]
+    launches: tuple[BoundLaunch, ...]
+    results: tuple[Place, ...]
+
+
+def bind(plan: LaunchPlan, inputs: Sequence[Layout], given: Mapping[str, int]) -> Bound:
+    """The plan at the shapes and strides of its inputs; launches with empty grids are left out.
+
+    CleaveError for sizes that disagree, break a fact or are out of range, and strides that the kernels are not told.
+    """
+    return _Binder(plan, inputs, given).run()
+
+
+class _Binder:
+    def __init__(self, plan: LaunchPlan, inputs: Sequence[Layout], given: Mapping[str, int]) -> None:
+        self.plan, self.roots = plan, list(inputs)
+        self.sizes = bind_sizes(plan, [layout.shape for layout in inputs], given)
+        named = enumerate(zip(plan.arguments, inputs, strict=True))
+        self.places = {spec.name: Place(root, layout) for root, (spec, layout) in named}
+
+    def run(self) -> Bound:
+        for spec in self.plan.arguments:
+            shape_of(spec, self.sizes)  # for its limits
+        allocated: list[tuple[TensorSpec, tuple[int, ...]]] = []
+        launches: list[BoundLaunch] = []
+        for step in self.plan.steps:
+            if isinstance(step, Alloc):
+                shape = shape_of(step.tensor, self.sizes)
+                self.places[step.tensor.name] = Place(len(self.roots), Layout.row_major(shape))
+                self.roots.append(Layout.row_major(shape))
+                allocated.append((step.tensor, shape))
+            elif isinstance(step, View):
+                self.places[step.tensor.name] = self._view(step)
+            else:
+                grid = grid_of(step, self.sizes)
+                if 0 not in grid:
+                    launches.append(self._launch(step, grid))
+        return Bound(tuple(allocated), tuple(launches), tuple(self._result(name) for name in self.plan.results))
+
+    def _view(self, view: View) -> Place:
+        source = self.places[view.source]
+        offset = source.offset + view_offset(view, source.layout, self.sizes)
+        return Place(source.root, viewed(view, source.layout, self.sizes), offset, False)
+
+    def _result(self, name: str) -> Place:
+        place = self.places[name]
+        root = self.roots[place.root]
+        if place.whole or (place.layout.shape == root.shape and not place.offset):
+            return Place(place.root, root)
+        if place.offset + place.layout.count > root.count:
+            raise CleaveError(f"result {name} is a split that does not divide: it has no array of its own")
+        if not place.layout.is_row_major:
+            raise CleaveError(f"result {name} is a part of another tensor: it has no array of its own")
+        return place
+
+    def _launch(self, launch: Launch, grid: tuple[int, ...]) -> BoundLaunch:
+        operands = [self.places[name] for name in launch.operands]
+        self._check_strides(launch, operands)
+        dtypes = [self.plan.tensors[name].dtype for name in launch.operands]
+        layouts = [place.layout for place in operands]
+        image: list[int] = []
+        pointers: list[tuple[int, int, int]] = []
+        for text in launch.arguments:
+            kind, _, rest = text.partition(":")
+            if kind == "in":
+                place = operands[int(rest)]
+                pointers.append((len(image), place.root, place.offset * BYTES[dtypes[int(rest)]]))
+                image.append(0)
+            else:
+                image.append(_number(launch, text, layouts, self.sizes))
+        return BoundLaunch(launch.kernel, grid, (*image, *(0,) * SCRATCH_POINTERS), tuple(pointers))
+
+    def _check_strides(self, launch: Launch, operands: Sequence[Place]) -> None:
+        """CleaveError for an operand that is not row-major where the kernel is not told its strides."""
+        told = {int(text.split(":")[1]) for text in launch.arguments if text.startswith("stride:")}
+        for index, (name, place) in enumerate(zip(launch.operands, operands, strict=True)):
+            root = self.roots[place.root]
+            if index not in told and not root.is_row_major:
+                strides = f"{name} of shape {list(root.shape)} has the strides {list(root.strides)}"
+                notes = ("make a contiguous copy of it",)
+                raise CleaveError(f"{strides}; the function takes row-major tensors", notes=notes)
+
+
+def _number(launch: Launch, text: str, layouts: Sequence[Layout], sizes: Sizes) -> int:
+    number = number_argument(text, layouts, sizes)
+    if text.startswith("size:") and not 0 <= number < 2**31:
+        size = text.removeprefix("size:")
+        raise CleaveError(f"size {size} of kernel {launch.kernel} is {number}; sizes are 0 to {2**31 - 1}")
+    return number
