@@ -12,6 +12,7 @@ from cleave.passes.diagnostics import position_of
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, Step, TensorSpec, View
 
 _OUT = "cleave.out"
+_CHOICES = "cleave.choices"
 
 
 def plan_of(module: ir.Module, function: str, kernels: Mapping[str, KernelModule] | None = None) -> LaunchPlan:
@@ -56,10 +57,11 @@ class _Reader:
                 results = tuple(self.names[operand] for operand in view.operation.operands)
             else:
                 steps.append(self._step(view.operation))
-        facts = cleave.facts_of(self.func).texts
+        facts, attributes = cleave.facts_of(self.func).texts, self.func.attributes
+        choices = cleave.plain("strings", attributes[_CHOICES]) if _CHOICES in attributes else ()
         position = position_of(self.func.location)
         location = str(position) if position else None
-        return LaunchPlan(self.function, arguments, tuple(steps), results, facts, self.extents, location)
+        return LaunchPlan(self.function, arguments, tuple(steps), results, facts, self.extents, location, choices)
 
     def _step(self, op: ir.Operation) -> Step:
         if op.name == "func.call":

@@ -15,6 +15,7 @@ _HOLDS = {
 }  # fmt: skip
 _TYPE = "the function's type"
 _GIVEN = "the given sizes"
+CHOICE = "the schedule's choice"
 
 
 class Sizes:
@@ -45,7 +46,7 @@ class Sizes:
 
 
 def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None) -> Sizes:
-    """Bind every symbol that the shapes of the plan's arguments determine; ``given`` has values for the others.
+    """Bind every symbol that the shapes of the plan's arguments determine; ``given`` has values for the others, or the plan's choices.
 
     CleaveError where extents disagree with static ones or with each other, naming the dim, the tensors and the values,
     and where a fact of the function does not hold.
@@ -65,6 +66,10 @@ def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping
                 raise CleaveError(f"{where} is {extent}; the function is compiled for {static}")
             pending.append((tensor.name, dim, extent))
     bind_extents(sizes, pending)
+    for choice in plan.choices:
+        symbol, _, value = (part.strip() for part in choice.partition("="))
+        if symbol not in sizes.values:
+            sizes.add({symbol: sizes.evaluate(value)}, CHOICE)
     _check_facts(plan, sizes)
     return sizes
 

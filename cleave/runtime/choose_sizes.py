@@ -42,13 +42,14 @@ def choose_sizes(
 
 
 def choose_free(plan: LaunchPlan, given: Mapping[str, int]) -> dict[str, int]:
-    """Values for the symbols of the plan that no argument binds, such as the number of parts of a split."""
+    """Values for the symbols of the plan that neither an argument nor a choice of the plan binds; others if given."""
     facts = Facts.parse(plan.facts)
     bound = {
         s for tensor in plan.arguments for text in tensor.dims for s in facts.simplify(Dim.parse(text).size).symbols
     }
     free = {s for size in _sizes(plan) for s in facts.simplify(size).symbols} - bound - plan.extents.keys()
-    return {symbol: given.get(symbol, _within(facts, symbol, PARTS)) for symbol in sorted(free)}
+    chosen = {choice.partition("=")[0].strip() for choice in plan.choices} - given.keys()
+    return {symbol: given.get(symbol, _within(facts, symbol, PARTS)) for symbol in sorted(free - chosen)}
 
 
 def _within(facts: Facts, symbol: str, value: int) -> int:

@@ -85,7 +85,8 @@ _STEPS: Mapping[str, type[Any]] = {"alloc": Alloc, "view": View, "launch": Launc
 class LaunchPlan:
     """One function: ``results`` name the tensors that it returns; ``extents`` has the symbols with static sizes.
 
-    ``facts`` are required of the sizes (``"1 <= n"``); ``location`` is where the source says the function.
+    ``facts`` are required of the sizes (``"1 <= n"``); ``choices`` (``"s = 8"``) give symbols that no argument binds
+    their values, unless the caller does. ``location`` is where the source says the function.
     """
 
     function: str
@@ -95,6 +96,7 @@ class LaunchPlan:
     facts: tuple[str, ...] = ()
     extents: Mapping[str, int] = field(default_factory=dict[str, int])
     location: str | None = None
+    choices: tuple[str, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:

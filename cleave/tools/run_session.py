@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from cleave.bindings import ir
 from cleave.dialects.cleave import facts_of
 from cleave.errors import CleaveError, Position
-from cleave.passes import pipelines, registry
+from cleave.passes import diagnostics, pipelines, registry
+from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import name_of
 from cleave.passes.steps import Step
-from cleave.runtime.bind_sizes import Sizes
+from cleave.runtime.bind_sizes import CHOICE, bind_sizes
 from cleave.runtime.choose_sizes import PARTS, choose_free, choose_sizes
 from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
 from cleave.tools import arrays, command_line, run_functions
@@ -63,7 +65,7 @@ class RunSession(Session):
             with self.ctx, ir.Location.unknown():
                 self.report_of_run = self._run_function(module, self._parsed(chunk))
         except CleaveError as error:
-            self._report_all(error)
+            self._report_error(error)
             return None
         except Exception as error:
             where = self.watch.stage or "cleave-run"
@@ -71,9 +73,24 @@ class RunSession(Session):
             return None
         return ""
 
+    def _report_error(self, error: CleaveError) -> None:
+        """An error of a file of arrays stands under that file's name."""
+        if isinstance(error.location, str) and position_of(error.location) is None:
+            for diagnostic in diagnostics.from_error(error):
+                print(diagnostics.render(diagnostic, fallback=error.location), file=sys.stderr)
+        else:
+            self._report_all(error)
+
     def _run_function(self, module: ir.Module, source: ir.Module) -> Report:
-        options = self.run_options
-        job = Job(module, source, name_of(run_functions.entry(module, options.function)))
+        func = run_functions.entry(module, self.run_options.function)
+        position = position_of(func.location)
+        try:
+            return self._run_job(Job(module, source, name_of(func)))
+        except CleaveError as error:
+            raise (error.at(position) if position else error) from None
+
+    def _run_job(self, job: Job) -> Report:
+        options, module, source = self.run_options, job.module, job.source
         run_functions.keep_only(module, job.function, alternatives=options.superopt)
         run_functions.keep_only(source, job.function, alternatives=False)
         start = time.perf_counter()
@@ -133,7 +150,6 @@ class RunSession(Session):
         facts, extents = facts_of(func).texts, _extents([*job.arguments, *job.results])
         sizes = choose_sizes(job.arguments, facts, extents, _known(options.sizes, job.arguments, facts))
         if options.inputs:
-            from cleave.runtime.bind_sizes import bind_sizes
             from cleave.runtime.execute import check_inputs
 
             plan = LaunchPlan(job.function, tuple(job.arguments), (), (), facts, extents)
@@ -161,17 +177,18 @@ class RunSession(Session):
     def _execute(
         self, job: Job, plan: LaunchPlan, kernels: Mapping[str, str]
     ) -> tuple[list[Array], list[LaunchReport]]:
-        from cleave.runtime.bind_sizes import bind_sizes
         from cleave.runtime.execute import execute
         from cleave.runtime.layout import grid_of
 
         self.watch.stage = "the interpreter"
         job.free |= choose_free(plan, {**self.run_options.sizes, **job.free})
+        sizes = bind_sizes(plan, [array.shape for array in job.inputs], job.free)
+        choices = {name: sizes.values[name] for name, origin in sizes.origin.items() if origin == CHOICE}
         self._check_sizes(job)
         start = time.perf_counter()
         outputs = execute(plan, kernels, job.inputs, job.free)
         job.seconds["run"] = time.perf_counter() - start
-        sizes: Sizes = bind_sizes(plan, [array.shape for array in job.inputs], job.free)
+        job.free |= choices
         return outputs, [
             LaunchReport(launch.kernel, launch.grid, grid_of(launch, sizes), launch.num_warps)
             for launch in plan.launches

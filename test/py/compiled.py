@@ -1,0 +1,75 @@
+"""Graphs compiled for the interpreter, as written and as the superoptimiser's alternatives, for tests of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph
+from cleave.lowering.emit import kernel_modules
+from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.plan import plan_of
+from cleave.passes.graph_io import from_graph
+from cleave.passes.tile_io import from_tile_program
+from cleave.passes.verify import verify
+from cleave.reference import run
+from cleave.runtime.choose_sizes import choose_free
+from cleave.runtime.execute import execute
+from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+from cleave.search.superoptimise import superoptimise
+
+CTX = context(allow_unregistered=True)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    plan: LaunchPlan
+    kernels: Mapping[str, str]
+
+    def __call__(self, inputs: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> list[np.ndarray]:
+        """``sizes``: of symbols that no argument binds; the others of these are chosen."""
+        return execute(self.plan, self.kernels, inputs, choose_free(self.plan, sizes or {}) | dict(sizes or {}))
+
+
+def compile_graph(graph: Graph, sizes: Mapping[str, int] | None = None) -> Compiled:
+    """Schedule (for these representative sizes) and lower. The kernels take any sizes that are not static."""
+    scheduled = schedule(graph.deduplicated(), ScheduleOptions(sizes=dict(sizes or {})))
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(scheduled.program, module)
+        LowerToTriton().apply(CTX, module)
+        assert module.operation.verify()
+        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+        plan = plan_of(module, graph.name, kernels)
+    return Compiled(plan, {name: kernel.text for name, kernel in kernels.items()})
+
+
+def reference(
+    graph: Graph, inputs: Sequence[np.ndarray], precision: str = "declared", sizes: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """The graph as written, by the reference executor."""
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_graph(graph, module)
+        assert not verify(module), list(map(str, verify(module)))
+        return run(module, graph.name, list(inputs), precision=precision, sizes=sizes)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=None)
+def alternatives(graph: Graph) -> tuple[Graph, ...]:
+    """What the superoptimiser returns beside the graph itself."""
+    found = superoptimise(graph.deduplicated()).alternatives
+    return tuple(alternative.graph.named(f"{graph.name}_{index}") for index, alternative in enumerate(found))[1:]
+
+
+def static(graph: Graph, inputs: Sequence[np.ndarray]) -> Graph:
+    """The graph with every symbol that the inputs' shapes give static."""
+    extents = dict(graph.extents)
+    for value, array in zip(graph.inputs, inputs, strict=True):
+        extents |= {dim.name: n for dim, n in zip(value.dims, array.shape, strict=True) if str(dim.size) == dim.name}
+    return replace(graph, extents=extents)
