@@ -35,6 +35,6 @@ def dialects() -> str:
     with contextlib.suppress(MLIRError):
         ir.Module.parse("no_such_dialect.op", ctx)
     handler.detach()
-    found = re.search(r"[Aa]vailable dialects: ([^;]*?)(?: \(\*|;|$)", " ".join(notes))
+    found = re.search(r"[Aa]vailable dialects: ([^;]*?)(?: \(\* |;|$)", " ".join(notes))
     names = sorted(name.removesuffix(" (*)") for name in found[1].split(", ")) if found else ["cleave"]
     return "\n".join(["Available dialects:", *(f"  {name}" for name in names), ""])

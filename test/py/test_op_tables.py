@@ -1,0 +1,25 @@
+"""Every op has its row in every table that works op by op (docs/adding.md lists them)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from cleave.dialects.ops import BINARY, REDUCTIONS, UNARY
+from cleave.lowering import pointwise
+from cleave.reference import numerics
+from cleave.search import fields, floats, lift
+
+TABLES: dict[str, Mapping[str, object]] = {
+    "cleave/reference/numerics.py": numerics.FUNCTIONS,
+    "cleave/search/lift.py": lift._FLOAT,
+    "cleave/search/floats.py": floats._FUNCTIONS,
+    "cleave/search/fields.py": fields._FUNCTIONS,
+    "cleave/lowering/pointwise.py": {**pointwise._EXACT, **pointwise._ROUNDED, **pointwise._PRECISE},
+}
+
+
+@pytest.mark.parametrize("path", TABLES)
+def test_pointwise_ops_have_rows(path: str) -> None:
+    assert set(TABLES[path]) - REDUCTIONS == {*UNARY, *BINARY}
