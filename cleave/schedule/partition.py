@@ -16,13 +16,13 @@ MAX_CHOSEN = 2
 def cuts(graph: Graph) -> list[frozenset[Value]]:
     """The sets of values to materialise beside the outputs, small sets first; the empty one is full fusion.
 
-    A graph with splits may be cut between parts and combination; with or without that, at up to ``MAX_CHOSEN`` values.
+    A graph with splits is always cut between its parts and their combination: parts that one thread block takes in turn
+    are a loop in disguise.
     """
     parts, candidates = _partial_results(graph), _candidates(graph)
     found: dict[frozenset[Value], None] = {}
     for count in range(MAX_CHOSEN + 1):
         for chosen in itertools.combinations(candidates, count):
-            found[frozenset(chosen)] = None
             found[parts | frozenset(chosen)] = None
     return list(found)
 
