@@ -23,7 +23,10 @@ _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "
 class Emitter:
     """Makes the values of one plan; ``source`` gives name, inputs and facts."""
 
-    def __init__(self, source: Graph, lifter: Lifter, space: Space, feeds: Feeds, facts: Facts) -> None:
+    def __init__(self, source: Graph, lifter: Lifter, space: Space, feeds: Feeds, facts: Facts,
+                 precise: bool = False) -> None:
+        """``precise``: f32 where an operand of a contraction would be rounded to tf32."""
+        self.precise = precise
         self.source, self.lifter, self.space, self.feeds = source, lifter, space, feeds
         self.sizes = lifter.algebra.sizes
         self.builder = GraphBuilder(source.name, facts)
@@ -312,7 +315,7 @@ class Emitter:
         assert self.plan is not None
         safe = (value.dtype == narrow or poly in self.feeds.exact or narrow == "bf16"
                 or self.plan.choice[poly].kind == "guarded_exp" or self._below_one(poly))
-        return narrow if safe else "tf32"
+        return narrow if safe else self.compute if self.precise else "tf32"
 
     def _below_one(self, poly: Poly) -> bool:
         """An exponential of something minus its maximum."""

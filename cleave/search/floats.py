@@ -28,7 +28,9 @@ class FloatDomain:
     def constant(self, value: float | int, dtype: str) -> Any:
         import numpy as np
 
-        return np.asarray(value, dtype=np.float64 if ops.is_float(dtype) else bool if dtype == "i1" else np.int64)
+        if ops.is_float(dtype):
+            return round_to(np.asarray(value, dtype=np.float64), dtype)
+        return np.asarray(value, dtype=bool if dtype == "i1" else np.int64)
 
     def positions(self, count: int, dtype: str) -> Any:
         import numpy as np

@@ -97,6 +97,7 @@ class _Search:
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
         self.found: list[Alternative] = []
+        self.seen: dict[str, bool] = {lines_of(graph): True}
 
     def run(self) -> SearchResult:
         try:
@@ -152,12 +153,15 @@ class _Search:
             facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
         for plan in self._plans(space, goals):
             self.statistics.candidates += 1
-            try:
-                graph = Emitter(self.source, self.lifter, space, feeds, facts).graph(plan, goals)
-            except (CleaveError, OutOfFuel) as error:
-                self.rejected.append(Rejected(label, f"no program: {error}"))
-                continue
-            self._admit(graph, label, cut, checker)
+            for precise in (False, True):
+                try:
+                    emitter = Emitter(self.source, self.lifter, space, feeds, facts, precise)
+                    graph = emitter.graph(plan, goals)
+                except (CleaveError, OutOfFuel) as error:
+                    self.rejected.append(Rejected(label, f"no program: {error}"))
+                    break
+                if self._admit(graph, label, cut, checker):
+                    break
 
     def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
         """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
@@ -171,17 +175,21 @@ class _Search:
                 found.setdefault(plan.key(), plan)
         return list(found.values())
 
-    def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> None:
+    def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
+        """Keep the program if it is new and passes the checks. False if a more precise one may pass where it did not."""
         cost = cost_of(graph)
-        known = [*(a.graph for a in self.found), self.source]
-        if any(same_program(graph, other) for other in known):
-            return
+        text = lines_of(graph)
+        if text in self.seen:
+            return self.seen[text]
         certificate, why = checker.check(graph)
+        rounds = any(value.dtype == "tf32" for value in graph.topological())
+        self.seen[text] = certificate is not None or not rounds
         if certificate is None:
             self.rejected.append(Rejected(f"{label}: {cost}", why))
-            return
+            return self.seen[text]
         split = None if cut is None else str(cut.size)
         self.found.append(Alternative(graph, cost, certificate, split))
+        return True
 
     def _nominal(self) -> dict[str, int]:
         """Sizes that rank plans: ordinary ones, whatever the real extents are, for the search is on symbols."""
@@ -222,10 +230,6 @@ class _Search:
         return [*whole, *[a for a in kept if a.split is not None][: self.options.keep]]
 
 
-def same_program(a: Graph, b: Graph) -> bool:
-    """Whether two graphs are the same ops on the same inputs."""
-    return _lines(a) == _lines(b)
-
-
-def _lines(graph: Graph) -> list[str]:
-    return str(graph.deduplicated()).splitlines()[1:]
+def lines_of(graph: Graph) -> str:
+    """The ops of a graph, as text that is equal for equal programs."""
+    return str(graph.deduplicated()).partition("\n")[2]
