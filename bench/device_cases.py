@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "py"))
 
 import graphs
 
+from cleave.dialects.dims import Facts
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import TensorType
 
@@ -57,6 +58,12 @@ def retyped(graph: Graph, narrow: str) -> Graph:
     return replace(graph, inputs=inputs, outputs=outputs)
 
 
+def aligned(graph: Graph, *symbols: str) -> Graph:
+    """The graph for sizes that are multiples of 16, so that rows of 16-bit numbers begin at multiples of 32 bytes."""
+    facts = Facts.parse((*graph.facts.texts, *(f"{symbol} = 16*{symbol}16" for symbol in symbols)))
+    return replace(graph, facts=facts)
+
+
 def static(graph: Graph, **extents: int) -> Graph:
     return replace(graph, extents={**graph.extents, **extents})
 
@@ -70,6 +77,9 @@ def subjects() -> Iterator[Subject]:
         rows = {"m": 4096, "n": 4096}
         runs = [ONE, ODD, MIDDLE, {"m": 3, "n": 40000}, rows]
         yield Subject(graph.name, graph, TOLERANCE["f32"], [rows, {"m": 8, "n": 100}], runs, graph.name, [rows])
+        known = aligned(graph, "n")
+        runs = [{"m": 7, "n": 48}, MIDDLE, rows]
+        yield Subject(f"{graph.name}_aligned", known, TOLERANCE["f32"], [rows], runs, graph.name, [rows])
     for seed in range(30):
         graph, hints = graphs.random_graph(seed), [{"a": 32, "b": 64, "c": 16}]
         runs = [{"a": 5, "b": 17, "c": 35}, {"a": 1, "b": 33, "c": 2}, {"a": 32, "b": 64, "c": 16}]
@@ -86,6 +96,9 @@ def _matmuls(dtype: str) -> Iterator[Subject]:
     hints = [square, {"m": 16, "n": 4096, "k": 4096}]
     runs = [ONE, ODD, MIDDLE, {"m": 5, "n": 6, "k": 0}, {"m": 0, "n": 6, "k": 5}, {"m": 1000, "n": 1001, "k": 1002}]
     yield _subject(graphs.matmul(), dtype, "matmul", hints, [*runs, square], "matmul", [square])
+    multiple = {"m": 48, "n": 80, "k": 208}
+    known = aligned(graphs.matmul(), "n", "k")
+    yield _subject(known, dtype, "matmul_aligned", hints, [multiple, MIDDLE, square], "matmul", [square])
     rows = [{"m": m} for m in (1, 16, 70, 128, 4096)]
     fixed = static(graphs.matmul(), k=4096, n=4096)
     timed = [{"m": m} for m in (16, 128, 4096)]
@@ -96,6 +109,9 @@ def _matmuls(dtype: str) -> Iterator[Subject]:
     splits = [{**sizes, "s": s} for s in COUNTS for sizes in (ONE, ODD, {"m": 16, "n": 4096, "k": 4096})]
     decode = [{"m": 16, "n": 4096, "k": 4096, "s": 7}]
     yield _subject(graphs.split_matmul(), dtype, "split_matmul", [{**hints[1], "s": 4}], splits, "matmul", decode)
+    splits = [{**sizes, "s": s} for s in COUNTS for sizes in (multiple, {"m": 16, "n": 4096, "k": 4096})]
+    known = aligned(graphs.split_matmul(), "n", "k")
+    yield _subject(known, dtype, "split_matmul_aligned", [{**hints[1], "s": 4}], splits, "matmul", decode)
 
 
 def _attentions(dtype: str) -> Iterator[Subject]:
@@ -126,3 +142,5 @@ def _others(dtype: str) -> Iterator[Subject]:
     mlp = {"m": 128, "k": 1024, "f": 2816, "o": 1024}
     hints = [{"m": 16, "k": 1024, "f": 2816, "o": 1024}, {**mlp, "m": 4096}]
     yield _subject(graphs.gated_mlp(), dtype, "gated_mlp", hints, [ONE, ODD, MIDDLE, mlp], "gated_mlp", [mlp])
+    known = aligned(graphs.gated_mlp(), "k", "f", "o")
+    yield _subject(known, dtype, "gated_mlp_aligned", hints, [MIDDLE, {**mlp, "m": 5}, mlp], "gated_mlp", [mlp])

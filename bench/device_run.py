@@ -55,9 +55,9 @@ def run_cases(cases: Path, out: Path, seconds: float) -> int:
             break
         key = (out / "now").read_text() if (out / "now").exists() else ""
         print(f"CRASH {key or 'before the first case'}: exit status {status}", flush=True)
-        crashed.append(key.split(" ")[0])
-        if status == 124:
+        if status == 124 or not key:
             break
+        crashed.append(key.split(" ")[0])
     timed = _child([*script, "time", f"{TIMING_SECONDS}", *crashed], 2 * TIMING_SECONDS)
     return _report(out, crashed) or timed
 
@@ -299,9 +299,9 @@ def measure(folder: Path, out: Path, seconds: float, crashed: Sequence[str]) -> 
             if time.monotonic() - started > seconds:
                 break
             data = entry.data
-            call = partial(entry.compiled, data.inputs, unpoisoned, _stream(), data.entry["given"])
             try:
-                us = median_time(call, flush)
+                call = entry.compiled.prepare(data.inputs, unpoisoned, data.entry["given"])
+                us = median_time(partial(call.launch, _stream()), flush)
             except CleaveError as error:
                 print(f"{entry.label} cannot be timed: {error}", flush=True)
                 continue

@@ -95,7 +95,7 @@ def _input_layout(spec: TensorSpec, value: Any) -> Layout:
 
 
 def input_addresses(plan: LaunchPlan, inputs: Sequence[Any], driver: Driver) -> list[int]:
-    """CleaveError, naming the input, for one that is not aligned or not on the current GPU; empty ones may be anywhere."""
+    """CleaveError, naming the input, for one that is not aligned or not on the current GPU (unless it is empty)."""
     device = driver.current_device()
     found: list[int] = []
     for spec, value in zip(plan.arguments, inputs, strict=True):
