@@ -150,6 +150,36 @@ def test_kernels_are_loaded_once(stub: Stub) -> None:
     assert sum(line.startswith("launch") for line in stub.log) == 4
 
 
+def test_a_prepared_call_is_launched_as_often_as_one_likes(stub: Stub) -> None:
+    call = Program(SPLIT_K, KERNELS, stub.driver).prepare(
+        [FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), {"s": 4}
+    )
+    assert stub.log == []
+    call.launch(1)
+    call.launch(2)
+    launches = [line for line in stub.log if line.startswith("launch")]
+    assert [line.replace("stream 2", "stream 1") for line in launches[2:]] == launches[:2]
+
+
+def test_what_is_remembered_is_of_the_same_shapes_strides_types_and_sizes(stub: Stub) -> None:
+    program, memory = Program(SPLIT_K, KERNELS, stub.driver), Memory()
+    w = FakeTensor(W, (100, 64))
+    program([FakeTensor(X, (33, 100)), w], memory, 0, {"s": 4})
+    program([FakeTensor(2 * X, (33, 100)), w], memory, 0, {"s": 4})
+    program([FakeTensor(X, (33, 100)), w], memory, 0, {"s": 5})
+    program([FakeTensor(X, (32, 100)), w], memory, 0, {"s": 5})
+    addresses = [tensor.address for tensor in memory.given]
+    assert [line.partition(": ")[2] for line in stub.log if line.startswith("launch parts")] == [
+        f"{X} {W} {addresses[0]} 33 25 0 0",
+        f"{2 * X} {W} {addresses[2]} 33 25 0 0",
+        f"{X} {W} {addresses[4]} 33 20 0 0",
+        f"{X} {W} {addresses[6]} 32 20 0 0",
+    ]
+    for bad in (FakeTensor(X, (33, 100), "torch.bfloat16"), FakeTensor(X, (33, 100), strides=(1, 33))):
+        with pytest.raises(CleaveError):
+            program([bad, w], memory, 0, {"s": 4})
+
+
 def test_an_empty_grid_launches_nothing(stub: Stub) -> None:
     (out,) = call(stub, x=FakeTensor(0, (0, 100)))
     assert out.shape == (0, 64)
