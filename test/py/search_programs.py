@@ -339,6 +339,8 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
         return np.ma.where(*parts)
     if value.dtype == "i1":
         return np.ma.logical_and(*parts) if op in ("mul", "min") else np.ma.logical_or(*parts)
+    if op == "div" and value.dtype[0] == "i":
+        return np.ma.masked_array(np.trunc(parts[0].data / parts[1].data).astype(int), parts[0].mask | parts[1].mask)
     return _UNARY[op](parts[0]) if op in _UNARY else _BINARY[op](*parts)
 
 
