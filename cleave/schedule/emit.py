@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import POINTWISE, TensorType, accumulator, is_float
+from cleave.dialects.ops import POINTWISE, TensorType, accumulator
 from cleave.dialects.rounding import transparent
 from cleave.errors import CleaveError
 from cleave.schedule.index_math import Grid, grid_of
+from cleave.schedule.monoid import COMBINE, accumulator_of, neutral_element
 from cleave.schedule.padding import outside
 from cleave.schedule.region import Region
+from cleave.schedule.scope import Scope, Span
 from cleave.schedule.separability import Cascade, Factors, unguarded
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
-
-NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
@@ -43,51 +42,6 @@ class Fusion:
     """Ablation switches: ``horizontal`` puts reductions that share work into one loop."""
 
     horizontal: bool = True
-
-
-@dataclass(frozen=True)
-class Span:
-    """The part of a dim in hand: ``extent`` elements from ``offset``; at ``bound`` and past, none exist."""
-
-    offset: Ref
-    extent: int
-    bound: Ref
-    exact: bool
-
-
-@dataclass
-class Scope:
-    """The kernel's body or a loop's: the dims it makes available and the tiles computed in it."""
-
-    builder: TileBuilder
-    parent: Scope | None
-    spans: dict[str, Span]
-    tiles: dict[Value, Ref] = field(default_factory=dict)
-    running: frozenset[Value] = frozenset()
-    guarded: set[Value] = field(default_factory=set)
-    pads: dict[tuple[Value, str], float] = field(default_factory=dict)
-
-    def pad(self, value: Value, name: str) -> float | None:
-        """What fills the tile of ``value`` where it does not exist along a dim, if it has been masked."""
-        scope: Scope | None = self
-        while scope:
-            if value in scope.tiles:
-                return scope.pads.get((value, name))
-            scope = scope.parent
-        return None
-
-    def span(self, name: str) -> Span | None:
-        scope: Scope | None = self
-        while scope:
-            if name in scope.spans:
-                return scope.spans[name]
-            scope = scope.parent
-        return None
-
-    def required_span(self, name: str) -> Span:
-        span = self.span(name)
-        assert span is not None, f"dim {name} is not in scope"
-        return span
 
 
 @dataclass(frozen=True)
@@ -142,7 +96,8 @@ class _Emitter:
         if name in self.region.parts:
             return Span(offset, extent, self._part_bound(scope, name, bound), exact=False)
         known = scope.builder.constant_of(bound)
-        return Span(offset, extent, bound, extent == 1 or (known is not None and known % extent == 0))
+        exact = extent == 1 if known is None else known > 0 and known % extent == 0
+        return Span(offset, extent, bound, exact)
 
     def _part_bound(self, scope: Scope, name: str, size: Ref) -> Ref:
         """How much of this part exists: the last parts of a split are shorter, or empty."""
@@ -182,6 +137,9 @@ class _Emitter:
         home = self._home(value, scope)
         if value not in home.tiles:
             home.tiles[value] = self._compute(value, home)
+            for name in value.names:  # now: a mask that an operand gets later is not in this tile
+                pad = outside(value, name, self.region, home.pad)
+                home.pads.setdefault((value, name), math.nan if pad is None else pad)
         return home.tiles[value]
 
     def _home(self, value: Value, scope: Scope) -> Scope:
@@ -228,6 +186,8 @@ class _Emitter:
         return within if builder.constant_of(span.offset) == 0 else builder.compute("add", within, offset)
 
     def _pointwise(self, value: Value, scope: Scope) -> Ref:
+        for operand in value.operands:
+            self.value(operand, scope)  # all before any is used: one may be a reduction that masks another one's tile
         operands = [self.value(operand, scope) for operand in value.operands]
         order = self._tile_type(value, scope).names
         names = {name for operand in operands for name in operand.names}
@@ -269,7 +229,7 @@ class _Emitter:
         operands = [self._padded(operand, value, scope) for operand in value.operands]
         present = [name for name in over if any(name in operand.names for operand in operands)]
         missing = [name for name in over if name not in present and scope.required_span(name).extent > 1]
-        dtype = accumulator(value.dtype) if value.op == "reduce" else _contract_accumulator(value)
+        dtype = accumulator_of(value)
         if value.op == "contract" and present:
             tile = scope.builder.compute(
                 "contract",
@@ -412,7 +372,7 @@ class _Emitter:
                 scope.tiles[member] = self._as_in_source(member, w, scope)
 
     def _initial(self, member: Value, scope: Scope) -> Ref:
-        dtype = accumulator(member.dtype) if member.op == "reduce" else _contract_accumulator(member)
+        dtype = accumulator_of(member)
         kind = member.attrs.get("kind", "sum")
         return scope.builder.fill(neutral_element(kind, dtype), self._tile_type(member, scope, dtype))
 
@@ -499,22 +459,6 @@ class _Emitter:
         """Where w has stayed −inf the source has exp(−inf − (−inf)), so NaN (a maximum is never over an empty dim)."""
         tile = scope.tiles[member]
         return self._where_empty(self.value(w, scope), math.nan, tile, scope)
-
-
-def neutral_element(kind: str, dtype: str) -> float | int:
-    """What changes nothing in a reduction of this kind; for integers and i1, the end of the type's range."""
-    if is_float(dtype):
-        return NEUTRAL[kind]
-    if kind in ("sum", "prod"):
-        return int(NEUTRAL[kind])
-    if dtype == "i1":
-        return int(kind == "min")
-    bits = 64 if dtype == "index" else int(dtype[1:])
-    return -(2 ** (bits - 1)) if kind == "max" else 2 ** (bits - 1) - 1
-
-
-def _contract_accumulator(value: Value) -> str:
-    return "f64" if "f64" in (value.dtype, *(operand.dtype for operand in value.operands)) else accumulator(value.dtype)
 
 
 def _sum_factors(parts: Sequence[Factors]) -> Factors:

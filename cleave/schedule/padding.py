@@ -20,7 +20,7 @@ def outside(value: Value, name: str, region: Region, pads: Pads) -> float | None
     """The one value that ``value`` has past the end of dim ``name``; None if it is not known."""
     padded = pads(value, name)
     if padded is not None:
-        return padded
+        return None if math.isnan(padded) else padded
     if value.op == "constant":
         return float(value.attrs["value"])
     if name not in value.names:
