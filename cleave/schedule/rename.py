@@ -95,8 +95,8 @@ class Renamer:
             new = Dim.parse(attrs["to"]).name
             return self.substitute(operands[0], {attrs["from"]: new})
         if value.op == "split":
-            outer, inner = (dim for dim in value.dims if dim.name not in operands[0].names)
-            return self.split(operands[0], attrs["dim"], outer, inner)
+            part, within = (dim for dim in value.dims if dim.name not in operands[0].names)
+            return self.split(operands[0], attrs["dim"], part, within)
         clash = [name for name in attrs["over"] if name in outer] if value.op in REDUCTIONS else []
         if clash:
             names = {name: self._bound_name(name) for name in clash}
