@@ -9,6 +9,7 @@ came from: ``Σ over s of Σ over t`` is ``Σ over n``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import permutations, product
 
 from cleave.dialects.dims import Size
@@ -250,7 +251,7 @@ class Algebra(Arithmetic):
             return poly
         body = self.poly(dependent)
         content = content_of(body)
-        body = self.scale(body, 1 / content if content != 1 else 1)
+        body = self.scale(body, Fraction(1) / content)
         factor: Mono = ONE
         if len(body) == 1:
             mono, c = body.terms[0]
@@ -326,4 +327,3 @@ def _components(bound: Sequence[str], mono: Mono) -> list[tuple[list[str], Mono]
     used = mono_free(mono)
     result.extend(([name], ONE) for name in bound if name not in used)
     return result
-

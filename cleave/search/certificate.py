@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Equality of the outputs over a pair of prime fields at random points; ``samples`` is 0 where it does not apply."""
+    """Equality of the outputs over a pair of prime fields at random points; no ``samples`` where it does not apply."""
 
     p: int
     q: int

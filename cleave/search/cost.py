@@ -35,12 +35,13 @@ class Cost:
 
     def dominates(self, other: Cost) -> bool:
         """At least as good in every part for all sizes >= 1, and better in one."""
-        return self.parts != other.parts and all(
-            never_more(a, b) for a, b in zip(self.parts, other.parts, strict=True))
+        return self.parts != other.parts and all(never_more(a, b) for a, b in zip(self.parts, other.parts, strict=True))
 
     def __str__(self) -> str:
-        return (f"reduction chain {self.length}; contraction flops {self.contraction}; "
-                f"pointwise {self.pointwise}; materialised {self.materialised}")
+        return (
+            f"reduction chain {self.length}; contraction flops {self.contraction}; "
+            f"pointwise {self.pointwise}; materialised {self.materialised}"
+        )
 
 
 def never_more(a: Size, b: Size) -> bool:

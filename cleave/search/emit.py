@@ -23,8 +23,9 @@ _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "
 class Emitter:
     """Makes the values of one plan; ``source`` gives name, inputs and facts."""
 
-    def __init__(self, source: Graph, lifter: Lifter, space: Space, feeds: Feeds, facts: Facts,
-                 precise: bool = False) -> None:
+    def __init__(
+        self, source: Graph, lifter: Lifter, space: Space, feeds: Feeds, facts: Facts, precise: bool = False
+    ) -> None:
         """``precise``: f32 where an operand of a contraction would be rounded to tf32."""
         self.precise = precise
         self.source, self.lifter, self.space, self.feeds = source, lifter, space, feeds
@@ -139,7 +140,8 @@ class Emitter:
         if key.op == "input":
             return self.source.inputs[int(str(key.raw_attrs["index"]))]
         values = tuple(
-            self.cast(self.value(poly), dtype) for poly, dtype in zip(operands, key.operand_dtypes, strict=True))
+            self.cast(self.value(poly), dtype) for poly, dtype in zip(operands, key.operand_dtypes, strict=True)
+        )
         return Value(key.op, values, TensorType(key.dims, key.dtype), key.raw_attrs)
 
     def position(self, node: Node) -> Value:
@@ -274,8 +276,11 @@ class Emitter:
         """
         assert self.plan is not None
         product = self.lifter.algebra.mul(*children)
-        uses = [n for n in self.plan.choice.values() if n.kind == "contract" and list(n.data) == over
-                and product in n.children]
+        uses = [
+            n
+            for n in self.plan.choice.values()
+            if n.kind == "contract" and list(n.data) == over and product in n.children
+        ]
         return product if uses and self._operand_dtype(product, over) == "tf32" else None
 
     def _sum_as_contraction(self, poly: Poly, over: list[str]) -> Value:
@@ -313,8 +318,13 @@ class Emitter:
             return self.compute
         value = self.value(poly)
         assert self.plan is not None
-        safe = (value.dtype == narrow or poly in self.feeds.exact or narrow == "bf16"
-                or self.plan.choice[poly].kind == "guarded_exp" or self._below_one(poly))
+        safe = (
+            value.dtype == narrow
+            or poly in self.feeds.exact
+            or narrow == "bf16"
+            or self.plan.choice[poly].kind == "guarded_exp"
+            or self._below_one(poly)
+        )
         return narrow if safe else self.compute if self.precise else "tf32"
 
     def _below_one(self, poly: Poly) -> bool:
@@ -322,8 +332,10 @@ class Emitter:
         assert self.plan is not None
         node = self.plan.choice[poly]
         is_exp = node.kind == "exp" or (node.kind == "op" and node.data[0] == "exp")
-        return is_exp and any(family.core is self.lifter.algebra.add(node.children[0], family.stabiliser)
-                              for family in self.space.stability.families)
+        return is_exp and any(
+            family.core is self.lifter.algebra.add(node.children[0], family.stabiliser)
+            for family in self.space.stability.families
+        )
 
     # --- the source's ops --------------------------------------------------------------------------------------------
 

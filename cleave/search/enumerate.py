@@ -216,15 +216,20 @@ def _common_summand_nodes(space: Space, poly: Poly) -> Iterator[Node]:
         opened.append((tuple(map(str, names.values())), algebra.mul(rest, algebra.open(sums[0], names))))
     first = opened[0][1].terms[0][0] if len(opened[0][1]) == 1 else ()
     for atom, e in first:
-        if e != 1 or atom.kind in ("exp", "chi") or not all(
-                len(body) == 1 and dict(body.terms[0][0]).get(atom) == 1 for _, body in opened):
+        if (
+            e != 1
+            or atom.kind in ("exp", "chi")
+            or not all(len(body) == 1 and dict(body.terms[0][0]).get(atom) == 1 for _, body in opened)
+        ):
             continue
         common = [name for name in opened[0][0] if name in atom.free and all(name in names for names, _ in opened)]
         if not common or any(name in atom.free and name not in common for names, _ in opened for name in names):
             continue
         inverse = algebra.power(algebra.of_atom(atom), -1)
-        rests = [algebra.sum_over([n for n in names if n not in common], algebra.mul(body, inverse))
-                 for names, body in opened]
+        rests = [
+            algebra.sum_over([n for n in names if n not in common], algebra.mul(body, inverse))
+            for names, body in opened
+        ]
         inner = algebra.add(*rests)
         if not mono_free(((atom, 1),)) & set(common) or not set(common) <= inner.free:
             continue

@@ -116,7 +116,7 @@ class Extractor:
             return None  # the class would need itself
         if force and not _acyclic(choice, node.children):
             return None
-        work, own = self._cost(node, poly)
+        _, own = self._cost(node, poly)
         choice[poly] = node
         lengths[poly] = max((lengths[child] for child in node.children), default=0) + own
         total = sum(self._cost(chosen, key)[0] for key, chosen in choice.items())
@@ -167,7 +167,7 @@ class Extractor:
             front = [front[0], front[-1], *front[1:-1]]
         return [*front, *others[: self.beam - len(front)]]
 
-    # --- cost of one node ----------------------------------------------------------------------------------------------
+    # --- cost of one node ---
 
     def _cost(self, node: Node, poly: Poly) -> tuple[float, float]:
         """Work, and the length that the node adds to a chain of reductions."""
@@ -190,8 +190,9 @@ class Extractor:
             names = sorted(set().union(*(child.free for child in node.children)) | set(over))
             contraction = node.kind == "contract" or node.data[0] == "contract"
             # A tensor core does a multiplication and an addition where other units do a fraction of an op.
-            return self._elements(names) * (0.25 if contraction else 1.0) + self._elements(poly.free), \
-                self._elements(over)
+            return self._elements(names) * (0.25 if contraction else 1.0) + self._elements(poly.free), self._elements(
+                over
+            )
         steps = max(1, len(node.children) - 1) + sum(1 for e in node.data if e in (-1, 2))
         if node.kind in ("op", "fn", "exp", "select"):
             steps = 1

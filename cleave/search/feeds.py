@@ -62,8 +62,7 @@ def signatures(poly: Poly) -> list[Signature]:
 def _of_atom(atom: Atom) -> Iterable[Signature]:
     kind, data = atom.kind, atom.data
     if kind in ("sum", "poly"):
-        body: Iterable[tuple[object, ...]] = parts(atom)
-        return [s for part in body for mono, _ in part for a, _ in mono for s in _of_atom(a)]  # type: ignore[union-attr]
+        return [s for part in parts(atom) for mono, _ in part for a, _ in mono for s in _of_atom(a)]
     if kind in ("prime", "size"):
         return []
     if kind == "leaf":

@@ -52,8 +52,9 @@ LOWEST, UNDEFINED = Special("-inf"), Special("undefined")
 
 def number(value: Fraction | int) -> Element:
     value = Fraction(value)
-    return Element(value.numerator * pow(value.denominator, -1, P) % P,
-                   value.numerator * pow(value.denominator, -1, Q) % Q)
+    return Element(
+        value.numerator * pow(value.denominator, -1, P) % P, value.numerator * pow(value.denominator, -1, Q) % Q
+    )
 
 
 def hashed(name: str, *parts: object) -> Element:
@@ -183,18 +184,41 @@ def _opaque(name: str) -> Callable[..., Any]:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": add, "sub": sub, "mul": mul, "div": div, "neg": neg, "exp": exp, "exp2": exp2, "sqrt": sqrt,
-    "rsqrt": lambda x: inverse(sqrt(x)), "abs": absolute, "max": maximum, "min": minimum, "pow": power,
-    "sigmoid": sigmoid, "log": _opaque("log"), "tanh": _opaque("tanh"), "erf": _opaque("erf"),
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "div": div,
+    "neg": neg,
+    "exp": exp,
+    "exp2": exp2,
+    "sqrt": sqrt,
+    "rsqrt": lambda x: inverse(sqrt(x)),
+    "abs": absolute,
+    "max": maximum,
+    "min": minimum,
+    "pow": power,
+    "sigmoid": sigmoid,
+    "log": _opaque("log"),
+    "tanh": _opaque("tanh"),
+    "erf": _opaque("erf"),
 }
 _INTEGER: dict[str, Callable[..., Any]] = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "neg": lambda x: -x,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "neg": lambda x: -x,
     "div": lambda x, y: UNDEFINED if y == 0 else abs(x) // abs(y) * (1 if x * y >= 0 else -1),
-    "max": max, "min": min, "abs": abs,
+    "max": max,
+    "min": min,
+    "abs": abs,
 }
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda x, y: x < y, "le": lambda x, y: x <= y, "eq": lambda x, y: x == y,
-    "ne": lambda x, y: x != y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
 }
 
 
@@ -298,5 +322,3 @@ def reduced(array: Any, axes: tuple[int, ...], valid: Any, neutral: Any, step: C
                 total = element if total is None else step(total, element)
         items.append(UNDEFINED if total is None else total)
     return array_of(items, outer)
-
-

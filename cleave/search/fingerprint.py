@@ -42,14 +42,18 @@ class FingerprintChecker:
         return sorted({s for value in self.source.topological() for dim in value.dims for s in dim.size.symbols})
 
     def _completed(self, sizes: dict[str, int]) -> dict[str, int]:
-        counts = {name: 2 for name in ("s", *(f"s{i}" for i in range(1, 9)))}
+        counts = dict.fromkeys(("s", *(f"s{i}" for i in range(1, 9))), 2)
         return {**counts, **sizes, **self.fixed}
 
     def _smallest(self) -> dict[str, int]:
         """Reduced dims short, so that all elements of some reduction have the roots that are needed."""
         reduced = {
-            symbol for value in self.source.topological() if value.op in ("contract", "reduce")
-            for name in value.attrs["over"] for operand in value.operands if name in operand.names
+            symbol
+            for value in self.source.topological()
+            if value.op in ("contract", "reduce")
+            for name in value.attrs["over"]
+            for operand in value.operands
+            if name in operand.names
             for symbol in operand.size(name).symbols
         }
         return self._completed({symbol: 2 if symbol in reduced else 3 for symbol in self._symbols()})

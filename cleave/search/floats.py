@@ -41,7 +41,9 @@ class FloatDomain:
         import numpy as np
 
         if value.op == "cast":
-            return args[0].astype(np.float64 if ops.is_float(value.dtype) else bool if value.dtype == "i1" else np.int64)
+            return args[0].astype(
+                np.float64 if ops.is_float(value.dtype) else bool if value.dtype == "i1" else np.int64
+            )
         if value.op == "cmp":
             return _COMPARISONS[value.attrs["predicate"]](np)(*args)
         if value.op == "select":
@@ -55,11 +57,17 @@ class FloatDomain:
     def reduce(self, kind: str, array: Any, axes: tuple[int, ...], valid: Any, value: Value) -> Any:
         import numpy as np
 
+        neutral: Any
+        function: Any
         if value.dtype == "i1":
             neutral, function = (True, np.all) if kind in ("min", "prod") else (False, np.any)
         else:
-            neutral, function = {"sum": (0, np.sum), "prod": (1, np.prod), "max": (-np.inf, np.max),
-                                 "min": (np.inf, np.min)}[kind]
+            neutral, function = {
+                "sum": (0, np.sum),
+                "prod": (1, np.prod),
+                "max": (-np.inf, np.max),
+                "min": (np.inf, np.min),
+            }[kind]
         if valid is not None:
             array = np.where(valid, array, neutral)
         if kind in ("max", "min") and value.dtype != "i1":
@@ -97,15 +105,31 @@ def _erf(np: Any) -> Callable[[Any], Any]:
 
 
 _COMPARISONS: Mapping[str, Callable[[Any], Any]] = {
-    "lt": lambda np: np.less, "le": lambda np: np.less_equal, "eq": lambda np: np.equal,
-    "ne": lambda np: np.not_equal, "gt": lambda np: np.greater, "ge": lambda np: np.greater_equal,
+    "lt": lambda np: np.less,
+    "le": lambda np: np.less_equal,
+    "eq": lambda np: np.equal,
+    "ne": lambda np: np.not_equal,
+    "gt": lambda np: np.greater,
+    "ge": lambda np: np.greater_equal,
 }
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "neg": lambda np: np.negative, "exp": lambda np: np.exp, "exp2": lambda np: np.exp2, "log": lambda np: np.log,
-    "sqrt": lambda np: np.sqrt, "rsqrt": lambda np: lambda x: 1.0 / np.sqrt(x), "tanh": lambda np: np.tanh,
-    "erf": _erf, "sigmoid": lambda np: lambda x: 1.0 / (1.0 + np.exp(-x)), "abs": lambda np: np.abs,
-    "add": lambda np: np.add, "sub": lambda np: np.subtract, "mul": lambda np: np.multiply,
-    "div": lambda np: np.divide, "max": lambda np: np.maximum, "min": lambda np: np.minimum, "pow": lambda np: np.power,
+    "neg": lambda np: np.negative,
+    "exp": lambda np: np.exp,
+    "exp2": lambda np: np.exp2,
+    "log": lambda np: np.log,
+    "sqrt": lambda np: np.sqrt,
+    "rsqrt": lambda np: lambda x: 1.0 / np.sqrt(x),
+    "tanh": lambda np: np.tanh,
+    "erf": _erf,
+    "sigmoid": lambda np: lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "abs": lambda np: np.abs,
+    "add": lambda np: np.add,
+    "sub": lambda np: np.subtract,
+    "mul": lambda np: np.multiply,
+    "div": lambda np: np.divide,
+    "max": lambda np: np.maximum,
+    "min": lambda np: np.minimum,
+    "pow": lambda np: np.power,
 }
 
 
@@ -153,8 +177,9 @@ class FloatChecker:
                     differences = max(differences, *(distance(a, b) for a, b in zip(mine, exact, strict=True)))
                     if differences > 1e-7:
                         return None, f"differs by {differences:.1e} in f64 on the draw '{draw.name}'"
-                for a, b, reference, output in zip(self._run(graph, inputs, declared=True), own, exact,
-                                                   graph.outputs, strict=True):
+                for a, b, reference, output in zip(
+                    self._run(graph, inputs, declared=True), own, exact, graph.outputs, strict=True
+                ):
                     if np.any(np.isfinite(b) & ~np.isfinite(a)):
                         return None, f"not finite where the source is, on the draw '{draw.name}'"
                     finite = np.isfinite(b) & np.isfinite(reference)
@@ -210,18 +235,26 @@ def mask_inputs(graph: Graph) -> list[int]:
     """Float inputs that are only ever added to something: what -inf goes into."""
     users = graph.users()
     return [
-        value.attrs["index"] for value in graph.inputs
-        if users[value] and ops.is_float(value.dtype) and value.dims
-        and all(user.op == "add" or (user.op == "cast" and all(u.op == "add" for u in users[user]))
-                for user in users[value])
+        value.attrs["index"]
+        for value in graph.inputs
+        if users[value]
+        and ops.is_float(value.dtype)
+        and value.dims
+        and all(
+            user.op == "add" or (user.op == "cast" and all(u.op == "add" for u in users[user])) for user in users[value]
+        )
     ]
 
 
 def check_sizes(graph: Graph) -> dict[str, int]:
     """Small distinct sizes; reduced dims have their real extent where it is not too large. Split counts are 3."""
     reduced = {
-        symbol for value in graph.topological() if value.op in ("contract", "reduce")
-        for name in value.attrs["over"] for operand in value.operands if name in operand.names
+        symbol
+        for value in graph.topological()
+        if value.op in ("contract", "reduce")
+        for name in value.attrs["over"]
+        for operand in value.operands
+        if name in operand.names
         for symbol in operand.size(name).symbols
     }
     symbols = sorted({s for value in graph.topological() for dim in value.dims for s in dim.size.symbols})

@@ -122,10 +122,10 @@ class Interpreter:
         extent = array.shape[axis]
         places = np.arange(counts[0] * counts[1])
         taken = np.take(array, np.minimum(places, max(extent - 1, 0)), axis=axis)
-        shape = (*array.shape[:axis], *counts, *array.shape[axis + 1:])
+        shape = (*array.shape[:axis], *counts, *array.shape[axis + 1 :])
         if counts[0] * counts[1] > extent and not any(o == outer.name and i == inner.name for o, i, _ in self.valid):
             self.valid.append((outer.name, inner.name, (places < extent).reshape(counts)))
-        names = (*args[0].names[:axis], outer.name, inner.name, *args[0].names[axis + 1:])
+        names = (*args[0].names[:axis], outer.name, inner.name, *args[0].names[axis + 1 :])
         return Named(taken.reshape(shape), names)
 
     def _rename(self, value: Value, args: list[Named]) -> Named:
@@ -159,5 +159,7 @@ class Interpreter:
         return Named(np.concatenate(parts, axis=len(rest)), (*rest, into))
 
 
-_COMPUTED = frozenset("add sub mul div neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs pow contract reduce constant".split())
+_COMPUTED = frozenset(
+    "add sub mul div neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs pow contract reduce constant".split()
+)
 _PRODUCT = Value("mul", (), ops.TensorType((), "f32"))

@@ -127,7 +127,7 @@ class Lifter:
             return arg
         return self.algebra.fn(f"cast:{source}:{value.dtype}", arg)
 
-    def _constant(self, value: Value, args: list[Poly]) -> Poly:
+    def constant(self, value: Value, args: list[Poly]) -> Poly:
         number = value.attrs["value"]
         if not ops.is_float(value.dtype):
             return self.algebra.fn(f"constant:{int(number)}:{value.dtype}")
@@ -135,16 +135,16 @@ class Lifter:
             return self.algebra.of_atom(self.algebra.atom("constant", str(float(number))))
         return self.algebra.number(nearest(number, value.dtype))
 
-    def _index(self, value: Value, args: list[Poly]) -> Poly:
+    def index(self, value: Value, args: list[Poly]) -> Poly:
         # Every integer type that can hold a position holds the same number, but arithmetic on it may wrap.
         position = self.algebra.of_atom(self.algebra.atom("index", value.dims[0].name))
         return self.algebra.fn(f"position:{value.dtype}", position)
 
-    def _rename(self, value: Value, args: list[Poly]) -> Poly:
+    def rename(self, value: Value, args: list[Poly]) -> Poly:
         new = value.attrs["to"].partition("=")[0].strip()
         return self.algebra.substitute(args[0], {value.attrs["from"]: new})
 
-    def _split(self, value: Value, args: list[Poly]) -> Poly:
+    def split(self, value: Value, args: list[Poly]) -> Poly:
         name = value.attrs["dim"]
         outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
         pair = self.pair(outer, inner, value.operands[0].size(name))
@@ -162,7 +162,16 @@ class Lifter:
     def _leaf(self, value: Value, args: list[Poly]) -> Poly:
         attrs = tuple((key, str(value.attrs[key])) for key in sorted(value.attrs))
         names = tuple(operand.names for operand in value.operands)
-        key = LeafKey(value.op, attrs, tuple(args), names, tuple(o.dtype for o in value.operands), value.dims, value.dtype, dict(value.attrs))
+        key = LeafKey(
+            value.op,
+            attrs,
+            tuple(args),
+            names,
+            tuple(o.dtype for o in value.operands),
+            value.dims,
+            value.dtype,
+            dict(value.attrs),
+        )
         number = self._leaf_ids.get(key)
         if number is None:
             number = self._leaf_ids[key] = len(self.leaves)
@@ -243,10 +252,10 @@ _FLOAT: dict[str, Callable[[Algebra, Value, list[Poly]], Poly]] = {
 }
 
 _STRUCTURE: dict[str, Callable[[Lifter, Value, list[Poly]], Poly]] = {
-    "constant": Lifter._constant,
-    "index": Lifter._index,
-    "rename": Lifter._rename,
-    "split": Lifter._split,
+    "constant": Lifter.constant,
+    "index": Lifter.index,
+    "rename": Lifter.rename,
+    "split": Lifter.split,
 }
 
 __all__ = ["LeafKey", "Lifter", "OutOfFuel", "Unliftable", "has_part_maximum"]

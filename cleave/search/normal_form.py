@@ -1,4 +1,4 @@
-"""The normal form: arithmetic on polynomials whose equal results are one object. Equal normal forms are equal functions.
+"""The normal form: arithmetic on polynomials whose equal results are one object. Equal forms are equal functions.
 
 The laws hold over the reals wherever both sides are defined (``x/x = 1``); where a law needs a sign it is applied only
 if the sign is known. Products are expanded, exponentials are split by summand, fractional powers stay atoms and exact

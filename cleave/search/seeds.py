@@ -11,7 +11,9 @@ from cleave.search.space import Cut, Node, Space
 from cleave.search.stability import Stability
 from cleave.search.terms import Item, OutOfFuel, Poly
 
-_ALGEBRA = frozenset("neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs add sub mul div max min pow contract reduce".split())
+_ALGEBRA = frozenset(
+    "neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs add sub mul div max min pow contract reduce".split()
+)
 
 
 def cut_items(lifter: Lifter, cut: Cut | None) -> dict[str, Item]:
@@ -49,8 +51,9 @@ def add_seeds(space: Space, graph: Graph, forms: Mapping[Value, Poly], lifter: L
             space.reject(str(error))
 
 
-def _add_seed(space: Space, value: Value, forms: Mapping[Value, Poly], lifter: Lifter,
-              items: Mapping[str, Item]) -> None:
+def _add_seed(
+    space: Space, value: Value, forms: Mapping[Value, Poly], lifter: Lifter, items: Mapping[str, Item]
+) -> None:
     algebra = lifter.algebra
     if value.op == "rename" and not items:
         new = value.attrs["to"].partition("=")[0].strip()

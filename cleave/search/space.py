@@ -47,7 +47,9 @@ class Cut:
 class Space:
     """Classes and nodes reachable from goals. ``names``: the dims' names for each size, in the source's order."""
 
-    def __init__(self, algebra: Algebra, stability: Stability, names: Mapping[Size, list[str]], cut: Cut | None) -> None:
+    def __init__(
+        self, algebra: Algebra, stability: Stability, names: Mapping[Size, list[str]], cut: Cut | None
+    ) -> None:
         self.algebra, self.stability, self.names, self.cut = algebra, stability, names, cut
         self.nodes: dict[Poly, dict[Node, None]] = {}
         self.seeds: dict[Poly, list[Node]] = {}
@@ -116,18 +118,28 @@ class Space:
 
     def is_known_maximum(self, poly: Poly) -> bool:
         """Whether the source takes this maximum itself."""
-        return any(node.kind == "reduce" and node.data[0] == "max"
-                   or node.kind == "op" and node.data[0] == "reduce" and dict(node.data[1])["kind"] == "max"
-                   for node in self.seeds.get(poly, ()))
+        return any(
+            (node.kind == "reduce" and node.data[0] == "max")
+            or (node.kind == "op" and node.data[0] == "reduce" and dict(node.data[1])["kind"] == "max")
+            for node in self.seeds.get(poly, ())
+        )
 
     def known_sums(self, poly: Poly) -> list[list[Mono]]:
         """Groups of terms that the source adds up somewhere."""
         terms = dict(poly.terms)
-        return [[mono for mono, _ in known] for known in self._known_sums
-                if known is not poly and all(terms.get(mono) == c for mono, c in known)]
+        return [
+            [mono for mono, _ in known]
+            for known in self._known_sums
+            if known is not poly and all(terms.get(mono) == c for mono, c in known)
+        ]
 
-    def grow(self, goals: Iterable[Poly], enumerate_nodes: Callable[[Space, Poly], Iterable[Node]],
-             max_classes: int, expired: Callable[[], bool]) -> None:
+    def grow(
+        self,
+        goals: Iterable[Poly],
+        enumerate_nodes: Callable[[Space, Poly], Iterable[Node]],
+        max_classes: int,
+        expired: Callable[[], bool],
+    ) -> None:
         """Enumerate until nothing new is needed, or a limit is reached (then ``complete`` is False)."""
         queue = list(goals)
         position = 0

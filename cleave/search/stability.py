@@ -93,7 +93,11 @@ def holds_maximum(mono: Mono) -> bool:
     for atom, _ in mono:
         if atom.kind == "max":
             return True
-        if atom.kind == "fn" and atom.data[0] == "max" and any(holds_maximum(m) for arg in atom.data[1] for m, _ in arg):
+        if (
+            atom.kind == "fn"
+            and atom.data[0] == "max"
+            and any(holds_maximum(m) for arg in atom.data[1] for m, _ in arg)
+        ):
             return True
     return False
 

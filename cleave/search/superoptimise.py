@@ -23,7 +23,6 @@ from cleave.search.seeds import make_space
 from cleave.search.space import Cut, Space
 from cleave.search.terms import OutOfFuel, Poly, show
 
-
 MAX_PROFILES = 3
 
 
@@ -129,7 +128,10 @@ class _Search:
         return cuts
 
     def _cut(self, size: Size) -> Cut:
-        taken = {*self.algebra.sizes, *(s for value in self.source.topological() for d in value.dims for s in d.size.symbols)}
+        taken = {
+            *self.algebra.sizes,
+            *(s for value in self.source.topological() for d in value.dims for s in d.size.symbols),
+        }
         names: list[str] = []
         for letter in ("s", "t"):
             name = next(n for n in (letter, *(f"{letter}{i}" for i in range(1, 99))) if n not in taken)
@@ -176,7 +178,7 @@ class _Search:
         return list(found.values())
 
     def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
-        """Keep the program if it is new and passes the checks. False if a more precise one may pass where it did not."""
+        """Keep the program if it is new and passes the checks. False if a more precise one may pass instead."""
         cost = cost_of(graph)
         text = lines_of(graph)
         if text in self.seen:
@@ -197,8 +199,11 @@ class _Search:
         return {name: 16 if name in self._part_counts() else 512 + 16 * i for i, name in enumerate(symbols)}
 
     def _part_counts(self) -> set[str]:
-        return {str(size) for name, size in self.algebra.sizes.items() if name in ("s",) or name.startswith("s")
-                and name[1:].isdigit()}
+        return {
+            str(size)
+            for name, size in self.algebra.sizes.items()
+            if name in ("s",) or (name.startswith("s") and name[1:].isdigit())
+        }
 
     def _expired(self) -> bool:
         return time.monotonic() - self.started > self.options.time_limit
@@ -212,7 +217,7 @@ class _Search:
     def _front(self, source: Alternative) -> list[Alternative]:
         """Those that no other one of the same kind dominates, in the order of the nominal sizes."""
         kept: list[Alternative] = []
-        costs = {(None, source.cost)}
+        costs: set[tuple[str | None, Cost]] = {(None, source.cost)}
         for a in self.found:
             if (a.split, a.cost) in costs:
                 self.rejected.append(Rejected(str(a.cost), "another program has the same cost"))

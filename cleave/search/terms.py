@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from cleave.dialects.dims import Size
 
-Number = Union[int, Fraction]
+Number = int | Fraction
 
 
 class Pair(NamedTuple):
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
     inner_size: Size
 
 
-Item = Union[str, Pair]
+Item = str | Pair
 
 
 class Atom:
@@ -203,8 +203,9 @@ class Store:
             half = [p for p in pairs if {p.outer, p.inner} & bound]
             atom.plain |= frozenset(n for p in half for n in (p.outer, p.inner)) - bound
             atom.pairs |= pairs - frozenset(half)
-            atom.level = max(atom.level, (1 if bound else 0) + max(
-                (a.level for mono, _ in part for a, _ in mono), default=0))
+            atom.level = max(
+                atom.level, (1 if bound else 0) + max((a.level for mono, _ in part for a, _ in mono), default=0)
+            )
         atom.free = atom.plain | frozenset(n for p in atom.pairs for n in (p.outer, p.inner))
 
     def _describe_items(self, atom: Atom, items: Iterable[Item]) -> None:
@@ -279,5 +280,4 @@ def show(poly: Poly) -> str:
     """Readable text, for reports and certificates."""
     if not poly.terms:
         return "0"
-    return " + ".join(
-        show_mono(m) if c == 1 else str(c) if not m else f"{c}·{show_mono(m)}" for m, c in poly.terms)
+    return " + ".join(show_mono(m) if c == 1 else str(c) if not m else f"{c}·{show_mono(m)}" for m, c in poly.terms)

@@ -18,7 +18,7 @@ Modify = Callable[[GraphBuilder, Value], Value]
 MINUS_INFINITY = float("-inf")
 
 
-# --- attention -------------------------------------------------------------------------------------------------------
+# --- attention  ---
 
 
 def softmax_times(b: GraphBuilder, z: Value, v: Value, f: str = "f16") -> Value:
@@ -170,7 +170,7 @@ def gated() -> Graph:
     return b.build(b.cast(b.mul(out, b.sigmoid(b.cast(b.input("h m e", "f16"), dtype="f32"))), dtype="f16"))
 
 
-# --- norms, projections, losses ----------------------------------------------------------------------------------------
+# --- norms, projections, losses  ---
 
 
 def rmsnorm_linear(gain: bool = True) -> Graph:
@@ -261,32 +261,60 @@ PROGRAMS: Mapping[str, Callable[[], Graph]] = {
     "soft_cap": lambda: attention(soft_cap),
     "soft_cap_causal": lambda: attention(soft_cap_causal),
     "alibi": lambda: attention(alibi),
-    "sink": sink, "gqa": gqa, "exported_attention": exported_attention, "sdpa": sdpa, "qk_norm": qk_norm,
-    "cosine": cosine, "mla": mla, "differential": differential, "gated": gated, "rmsnorm_linear": rmsnorm_linear,
-    "rmsnorm_linear_without_gain": lambda: rmsnorm_linear(gain=False), "layernorm_linear": layernorm_linear,
-    "rmsnorm_swiglu": rmsnorm_swiglu, "lora": lora, "linear_attention": linear_attention,
-    "log_sum_exp": log_sum_exp, "cross_entropy": cross_entropy, "ngpt": ngpt, "variance": variance,
+    "sink": sink,
+    "gqa": gqa,
+    "exported_attention": exported_attention,
+    "sdpa": sdpa,
+    "qk_norm": qk_norm,
+    "cosine": cosine,
+    "mla": mla,
+    "differential": differential,
+    "gated": gated,
+    "rmsnorm_linear": rmsnorm_linear,
+    "rmsnorm_linear_without_gain": lambda: rmsnorm_linear(gain=False),
+    "layernorm_linear": layernorm_linear,
+    "rmsnorm_swiglu": rmsnorm_swiglu,
+    "lora": lora,
+    "linear_attention": linear_attention,
+    "log_sum_exp": log_sum_exp,
+    "cross_entropy": cross_entropy,
+    "ngpt": ngpt,
+    "variance": variance,
 }
 
 
-# --- evaluation --------------------------------------------------------------------------------------------------------
+# --- evaluation  ---
 
 Array = Any  # a numpy masked array
 _UNARY: Mapping[str, Callable[[Array], Array]] = {
-    "neg": lambda x: -x, "exp": np.ma.exp, "exp2": lambda x: np.ma.exp(x * math.log(2.0)),
+    "neg": lambda x: -x,
+    "exp": np.ma.exp,
+    "exp2": lambda x: np.ma.exp(x * math.log(2.0)),
     "log": lambda x: np.ma.masked_array(np.log(x.data), np.ma.getmaskarray(x)),
     "sqrt": lambda x: np.ma.masked_array(np.sqrt(x.data), np.ma.getmaskarray(x)),
     "rsqrt": lambda x: np.ma.masked_array(1 / np.sqrt(x.data), np.ma.getmaskarray(x)),
-    "tanh": np.ma.tanh, "abs": abs, "erf": lambda x: np.ma.masked_array(np.vectorize(math.erf)(x.data), x.mask),
+    "tanh": np.ma.tanh,
+    "abs": abs,
+    "erf": lambda x: np.ma.masked_array(np.vectorize(math.erf)(x.data), x.mask),
     "sigmoid": lambda x: np.ma.masked_array(1 / (1 + np.exp(-x.data)), np.ma.getmaskarray(x)),
 }
 _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
     "div": lambda x, y: np.ma.masked_array(x.data / y.data, np.ma.mask_or(x.mask, y.mask, shrink=False)),
-    "max": np.ma.maximum, "min": np.ma.minimum, "pow": lambda x, y: x**y,
+    "max": np.ma.maximum,
+    "min": np.ma.minimum,
+    "pow": lambda x, y: x**y,
 }
-_COMPARE = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
-            "ge": np.greater_equal}
+_COMPARE = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 _REDUCE = {"sum": "sum", "prod": "prod", "max": "max", "min": "min"}
 
 
@@ -323,8 +351,7 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
         names = (*value.names, *attrs["over"])
         parts = [_aligned(array, own, names) for array, own in args]
         array = parts[0] * parts[1] if op == "contract" else parts[0]
-        return getattr(array, _REDUCE[attrs.get("kind", "sum")])(
-            axis=tuple(range(len(value.names), len(names))))
+        return getattr(array, _REDUCE[attrs.get("kind", "sum")])(axis=tuple(range(len(value.names), len(names))))
     if op == "split":
         return _split(value, *args[0], sizes)
     if op == "rename":
@@ -333,8 +360,10 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
     if op == "cast":
         return parts[0].astype(float if value.dtype[0] in "fbt" else bool if value.dtype == "i1" else int)
     if op == "cmp":
-        return np.ma.masked_array(_COMPARE[attrs["predicate"]](parts[0].data, parts[1].data),
-                                  np.ma.mask_or(parts[0].mask, parts[1].mask, shrink=False))
+        return np.ma.masked_array(
+            _COMPARE[attrs["predicate"]](parts[0].data, parts[1].data),
+            np.ma.mask_or(parts[0].mask, parts[1].mask, shrink=False),
+        )
     if op == "select":
         return np.ma.where(*parts)
     if value.dtype == "i1":
@@ -348,10 +377,10 @@ def _split(value: Value, array: Array, names: tuple[str, ...], sizes: Mapping[st
     axis = names.index(value.attrs["dim"])
     outer, inner = (parse_dim(text).size.evaluate(sizes) for text in value.attrs["into"])
     extent, places = array.shape[axis], outer * inner
-    padding = np.ma.masked_all((*array.shape[:axis], places - extent, *array.shape[axis + 1:]), dtype=array.dtype)
+    padding = np.ma.masked_all((*array.shape[:axis], places - extent, *array.shape[axis + 1 :]), dtype=array.dtype)
     padding.data[...] = 0
     whole = np.ma.concatenate([array, padding], axis=axis)
-    return whole.reshape((*array.shape[:axis], outer, inner, *array.shape[axis + 1:]))
+    return whole.reshape((*array.shape[:axis], outer, inner, *array.shape[axis + 1 :]))
 
 
 def sizes_of(graph: Graph, seed: int = 0) -> dict[str, int]:
@@ -370,5 +399,3 @@ def inputs_of(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> list[Any
         real = value.dtype[0] in "fb"
         arrays.append(random.standard_normal(shape) if real else random.integers(0, 2, size=shape))
     return arrays
-
-

@@ -1,4 +1,4 @@
-"""The check over prime fields: the fields themselves, what it tells apart, and that it is apart from the normal form."""
+"""The check over prime fields: the fields, what it tells apart, and that it shares nothing with the normal form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_programs import PROGRAMS
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.search import fields
-from cleave.search.fields import LOWEST, UNDEFINED, Element, P, Q, ROOT
+from cleave.search.fields import LOWEST, ROOT, UNDEFINED, Element, P, Q
 from cleave.search.fingerprint import FingerprintChecker
 from cleave.search.floats import FloatChecker
 
@@ -51,7 +51,10 @@ def test_laws_of_elements() -> None:
         square = fields.mul(x, x)
         assert fields.sqrt(square).a == fields.absolute(x).a and fields.sqrt(square).b == fields.absolute(x).b
         assert fields.maximum(x, y) is fields.maximum(y, x)
-        assert fields.sigmoid(x).a == fields.div(fields.number(1), fields.add(fields.number(1), fields.exp(fields.neg(x)))).a
+        assert (
+            fields.sigmoid(x).a
+            == fields.div(fields.number(1), fields.add(fields.number(1), fields.exp(fields.neg(x)))).a
+        )
     assert fields.sqrt(fields.number(4)).a == 2
     assert fields.exp(LOWEST).a == 0 and fields.maximum(LOWEST, fields.number(3)).a == 3
     assert fields.inverse(fields.number(0)) is UNDEFINED
@@ -118,16 +121,21 @@ def test_a_lost_part_is_seen() -> None:
 
 def test_user_rounding_is_seen() -> None:
     """x + y rounded once is not x rounded plus y."""
+
     def program(once: bool) -> Graph:
         b = GraphBuilder("round")
         x, y = b.input("m", "f32"), b.input("m", "f32")
-        return b.build(b.cast(b.add(x, y), dtype="f16") if once else b.add(b.cast(x, dtype="f16"), b.cast(y, dtype="f16")))
+        return b.build(
+            b.cast(b.add(x, y), dtype="f16") if once else b.add(b.cast(x, dtype="f16"), b.cast(y, dtype="f16"))
+        )
 
     assert FingerprintChecker(program(True), 0, {}).check(program(False))[0] is None
 
 
 def test_deterministic_and_seeded() -> None:
-    one, other = (FingerprintChecker(graphs.attention(), 7, {}).check(graphs.attention(division_last=True))[0] for _ in "ab")
+    one, other = (
+        FingerprintChecker(graphs.attention(), 7, {}).check(graphs.attention(division_last=True))[0] for _ in "ab"
+    )
     assert one == other and one is not None and one.seed == 7
 
 

@@ -17,8 +17,25 @@ from search_programs import PROGRAMS, evaluate, inputs_of, sizes_of
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
 
-ATTENTIONS = ("attention", "attention_bf16", "additive_mask", "causal", "window", "soft_cap", "soft_cap_causal", "alibi",
-              "sink", "gqa", "exported_attention", "sdpa", "qk_norm", "cosine", "mla", "differential", "gated")
+ATTENTIONS = (
+    "attention",
+    "attention_bf16",
+    "additive_mask",
+    "causal",
+    "window",
+    "soft_cap",
+    "soft_cap_causal",
+    "alibi",
+    "sink",
+    "gqa",
+    "exported_attention",
+    "sdpa",
+    "qk_norm",
+    "cosine",
+    "mla",
+    "differential",
+    "gated",
+)
 
 
 @cache
@@ -59,7 +76,7 @@ def split(result: SearchResult, dim: str) -> list[Alternative]:
     return [a for a in result.alternatives[1:] if a.split == dim]
 
 
-# --- every alternative -------------------------------------------------------------------------------------------------
+# --- every alternative  ---
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -99,7 +116,7 @@ def test_alternatives_type_check() -> None:
                     ops.check_result(v.op, [o.type for o in v.operands], v.attrs, v.type, alternative.graph.facts)
 
 
-# --- what must be found -------------------------------------------------------------------------------------------------
+# --- what must be found  ---
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -109,7 +126,8 @@ def test_the_division_follows_the_values(name: str) -> None:
     assert not divides_last(source, "n")
     assert found
     assert min(chain(a.graph.outputs[0]) for a in found) == chain(source.outputs[0]) - (
-        2 if name in ("qk_norm", "cosine") else 1)
+        2 if name in ("qk_norm", "cosine") else 1
+    )
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -142,7 +160,9 @@ def scale_is_last(graph: Graph, dim: str) -> bool:
     return bool(roots) and all(a not in roots for v in products for a in ancestors(v))
 
 
-@pytest.mark.parametrize("name", ["rmsnorm_linear", "rmsnorm_linear_without_gain", "layernorm_linear", "rmsnorm_swiglu"])
+@pytest.mark.parametrize(
+    "name", ["rmsnorm_linear", "rmsnorm_linear_without_gain", "layernorm_linear", "rmsnorm_swiglu"]
+)
 def test_norm_scale_after_the_contraction(name: str) -> None:
     found = [a for a in whole(search(name)) if scale_is_last(a.graph, "k")]
     assert found
@@ -151,8 +171,13 @@ def test_norm_scale_after_the_contraction(name: str) -> None:
 
 def test_gain_in_either_operand() -> None:
     def with_gain(graph: Graph) -> set[str]:
-        return {",".join(v.names) for v in graph.topological() if v.op == "mul" and "k" in v.names
-                and any(a.op == "input" and a.names == ("k",) for o in v.operands for a in ancestors(o))}
+        return {
+            ",".join(v.names)
+            for v in graph.topological()
+            if v.op == "mul"
+            and "k" in v.names
+            and any(a.op == "input" and a.names == ("k",) for o in v.operands for a in ancestors(o))
+        }
 
     found = [with_gain(a.graph) for a in whole(search("rmsnorm_linear")) if scale_is_last(a.graph, "k")]
     assert {"m,k"} in found and {"k,n"} in found
@@ -174,19 +199,25 @@ def test_mla_absorbs_the_projections() -> None:
     """No key or value of all heads is ever made: nothing has h, n and d or e."""
     assert any(
         not any({"h", "n"} <= set(v.names) and {"d", "e"} & set(v.names) for v in a.graph.topological())
-        for a in whole(search("mla")))
+        for a in whole(search("mla"))
+    )
 
 
 def test_lora_merges_and_stays() -> None:
-    orders = [{frozenset(v.names) for v in a.graph.topological() if v.op == "contract"}
-              for a in search("lora").alternatives]
+    orders = [
+        {frozenset(v.names) for v in a.graph.topological() if v.op == "contract"} for a in search("lora").alternatives
+    ]
     assert {frozenset("kn"), frozenset("mn")} in orders
     assert {frozenset("mr"), frozenset("mn")} in orders
 
 
 def test_linear_attention_contracts_keys_with_values() -> None:
-    assert any({"d", "e"} <= set(v.names) and not {"m", "n"} & set(v.names)
-               for a in whole(search("linear_attention")) for v in a.graph.topological() if v.op == "contract")
+    assert any(
+        {"d", "e"} <= set(v.names) and not {"m", "n"} & set(v.names)
+        for a in whole(search("linear_attention"))
+        for v in a.graph.topological()
+        if v.op == "contract"
+    )
 
 
 @pytest.mark.parametrize("name", ["log_sum_exp", "cross_entropy"])
@@ -204,7 +235,7 @@ def test_ngpt_norms_in_one_round_of_reductions() -> None:
     assert any(chain(a.graph.outputs[0]) == 1 for a in whole(search("ngpt")))
 
 
-# --- numerics ------------------------------------------------------------------------------------------------------------
+# --- numerics  ---
 
 
 def test_one_pass_variance_of_f32_is_rejected_with_a_reason() -> None:
@@ -270,7 +301,7 @@ def test_the_sign_decides_what_leaves_a_maximum() -> None:
         assert any(v.op == "mul" for v in ancestors(top))
 
 
-# --- shapes of programs ----------------------------------------------------------------------------------------------------
+# --- shapes of programs  ---
 
 
 def identity() -> Graph:
@@ -356,7 +387,7 @@ def test_split_is_an_option() -> None:
     assert all(a.split is None for a in result.alternatives)
 
 
-# --- determinism and speed ---------------------------------------------------------------------------------------------------
+# --- determinism and speed  ---
 
 _SCRIPT = """
 import sys; sys.path[:0] = {paths!r}
@@ -370,15 +401,29 @@ for name in ("attention", "qk_norm", "layernorm_linear"):
 
 def test_results_do_not_depend_on_hash_seeds() -> None:
     script = _SCRIPT.format(paths=[os.path.dirname(__file__)])
-    runs = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
-                           env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in ("0", "1")]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("0", "1")
+    ]
     assert runs[0] == runs[1] and "contract" in runs[0]
 
 
-@pytest.mark.parametrize(("name", "with_split", "limit"), [
-    ("attention", False, 0.2), ("attention", True, 0.5), ("sdpa", True, 1.0), ("layernorm_linear", True, 5.0),
-    ("ngpt", True, 5.0),
-])
+@pytest.mark.parametrize(
+    ("name", "with_split", "limit"),
+    [
+        ("attention", False, 0.2),
+        ("attention", True, 0.5),
+        ("sdpa", True, 1.0),
+        ("layernorm_linear", True, 5.0),
+        ("ngpt", True, 5.0),
+    ],
+)
 def test_speed(name: str, with_split: bool, limit: float) -> None:
     """CPU seconds, twice the bar of issue 3 for what a loaded machine adds."""
     superoptimise(PROGRAMS["attention"]())  # imports
