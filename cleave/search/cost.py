@@ -2,7 +2,7 @@
 
 Four parts: ``length``, elements on the longest chain of dependent reductions; ``contraction``, floating-point
 operations of contractions; ``pointwise``, elements that all other ops compute; ``materialised``, elements that
-reductions leave for later ops.
+reductions leave for later ops. Beside them ``depth``, how many reductions depend on each other: it ranks programs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from cleave.dialects.dims import Size, const, maximum, sym
 from cleave.dialects.graph import Graph, Value
 
+#: What a multiplication and addition of a contraction costs, in pointwise ops: tensor cores do them.
+CONTRACTION_WEIGHT = 0.25
 _FREE = frozenset("input constant index rename split merge slice concat gather cast".split())
 
 
@@ -24,6 +26,7 @@ class Cost:
     contraction: Size
     pointwise: Size
     materialised: Size
+    depth: int = 0
 
     @property
     def parts(self) -> tuple[Size, Size, Size, Size]:
@@ -32,6 +35,11 @@ class Cost:
     def evaluate(self, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
         one, two, three, four = (part.evaluate(sizes) for part in self.parts)
         return one, two, three, four
+
+    def rank(self, sizes: Mapping[str, int]) -> tuple[int, float]:
+        """The order of preference at given sizes: fewer dependent reductions, then less work."""
+        _, contraction, pointwise, materialised = self.evaluate(sizes)
+        return self.depth, CONTRACTION_WEIGHT * contraction / 2 + pointwise + materialised
 
     def dominates(self, other: Cost) -> bool:
         """At least as good in every part for all sizes >= 1, and better in one."""
@@ -63,12 +71,15 @@ def product(sizes: list[Size]) -> Size:
 def cost_of(graph: Graph) -> Cost:
     """The cost of a graph as written; casts and views are free."""
     length: dict[Value, Size] = {}
+    depth: dict[Value, int] = {}
     contraction = pointwise = materialised = const(0)
     outputs = set(graph.outputs)
     for value in graph.topological():
         before = longest([length[operand] for operand in value.operands])
         elements = product([dim.size for dim in value.dims])
-        if value.op in ("contract", "reduce"):
+        reduces = value.op in ("contract", "reduce")
+        depth[value] = reduces + max((depth[operand] for operand in value.operands), default=0)
+        if reduces:
             dims = {dim.name: dim.size for operand in value.operands for dim in operand.dims}
             before = before + product([dims[name] for name in value.attrs["over"]])
             work = product(list(dims.values()))
@@ -81,7 +92,9 @@ def cost_of(graph: Graph) -> Cost:
         elif value.op not in _FREE:
             pointwise = pointwise + elements
         length[value] = before
-    return Cost(longest([length[value] for value in graph.outputs]), contraction, pointwise, materialised)
+    chain = longest([length[value] for value in graph.outputs])
+    deepest = max((depth[value] for value in graph.outputs), default=0)
+    return Cost(chain, contraction, pointwise, materialised, deepest)
 
 
 def longest(sizes: list[Size]) -> Size:

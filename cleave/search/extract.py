@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product as cartesian
 
 from cleave.dialects.dims import Size
+from cleave.search.cost import CONTRACTION_WEIGHT
 from cleave.search.space import Node, Space
 from cleave.search.terms import Poly
 
@@ -189,10 +190,8 @@ class Extractor:
         if over:
             names = sorted(set().union(*(child.free for child in node.children)) | set(over))
             contraction = node.kind == "contract" or node.data[0] == "contract"
-            # A tensor core does a multiplication and an addition where other units do a fraction of an op.
-            return self._elements(names) * (0.25 if contraction else 1.0) + self._elements(poly.free), self._elements(
-                over
-            )
+            weight = CONTRACTION_WEIGHT if contraction else 1.0
+            return self._elements(names) * weight + self._elements(poly.free), 1.0
         steps = max(1, len(node.children) - 1) + sum(1 for e in node.data if e in (-1, 2))
         if node.kind in ("op", "fn", "exp", "select"):
             steps = 1

@@ -38,7 +38,7 @@ class SearchOptions:
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alternative:
     """A program equal to the source; ``split`` names the dimension that it cuts, if it does."""
 
@@ -96,6 +96,7 @@ class _Search:
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
         self.found: list[Alternative] = []
+        self.counts: list[str] = []  # the symbols that count parts
         self.seen: dict[str, bool] = {lines_of(graph): True}
 
     def run(self) -> SearchResult:
@@ -137,6 +138,7 @@ class _Search:
             name = next(n for n in (letter, *(f"{letter}{i}" for i in range(1, 99))) if n not in taken)
             taken.add(name)
             names.append(name)
+        self.counts.append(names[0])
         outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
         return Cut(size, self.lifter.pair(outer, inner, size))
 
@@ -167,15 +169,17 @@ class _Search:
 
     def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
         """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
-        nominal = self._nominal()
-        profiles = [nominal]
-        symbols = [str(d.size) for value in self.source.outputs for d in value.dims if str(d.size) in nominal]
-        profiles.extend({**nominal, symbol: 8} for symbol in list(dict.fromkeys(symbols))[:MAX_PROFILES])
         found: dict[object, Plan] = {}
-        for sizes in profiles:
+        for sizes in self._profiles():
             for plan in Extractor(space, sizes, beam=max(2, self.options.keep)).run(goals):
                 found.setdefault(plan.key(), plan)
         return list(found.values())
+
+    def _profiles(self) -> list[dict[str, int]]:
+        nominal = self._nominal()
+        symbols = [str(d.size) for value in self.source.outputs for d in value.dims if str(d.size) in nominal]
+        short = [symbol for symbol in dict.fromkeys(symbols) if symbol not in self.source.extents][:MAX_PROFILES]
+        return [nominal, *({**nominal, symbol: 8} for symbol in short)]
 
     def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
         """Keep the program if it is new and passes the checks. False if a more precise one may pass instead."""
@@ -194,16 +198,10 @@ class _Search:
         return True
 
     def _nominal(self) -> dict[str, int]:
-        """Sizes that rank plans: ordinary ones, whatever the real extents are, for the search is on symbols."""
+        """Sizes that rank programs: static ones as they are, others of ordinary magnitude. The space needs none."""
         symbols = sorted({s for size in self.algebra.sizes.values() for s in size.symbols})
-        return {name: 16 if name in self._part_counts() else 512 + 16 * i for i, name in enumerate(symbols)}
-
-    def _part_counts(self) -> set[str]:
-        return {
-            str(size)
-            for name, size in self.algebra.sizes.items()
-            if name in ("s",) or (name.startswith("s") and name[1:].isdigit())
-        }
+        ordinary = {name: 512 + 16 * i for i, name in enumerate(symbols)}
+        return {**ordinary, **dict.fromkeys(self.counts, 16), **self.source.extents}
 
     def _expired(self) -> bool:
         return time.monotonic() - self.started > self.options.time_limit
@@ -215,8 +213,8 @@ class _Search:
         return SearchResult((source, *kept), replace(self.statistics), tuple(self.rejected))
 
     def _front(self, source: Alternative) -> list[Alternative]:
-        """Those that no other one of the same kind dominates, in the order of the nominal sizes."""
-        kept: list[Alternative] = []
+        """Those that no other one of the same kind dominates, the best of each size profile in turn."""
+        undominated: list[Alternative] = []
         costs: set[tuple[str | None, Cost]] = {(None, source.cost)}
         for a in self.found:
             if (a.split, a.cost) in costs:
@@ -226,13 +224,24 @@ class _Search:
             rivals = [b for b in (*self.found, source) if b.split == a.split and b is not a]
             better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
             if better is None:
-                kept.append(a)
+                undominated.append(a)
             else:
                 self.rejected.append(Rejected(str(a.cost), f"dominated by {better.cost}"))
-        sizes = self._nominal()
-        kept.sort(key=lambda a: (a.split is not None, a.cost.evaluate(sizes)))
-        whole = [a for a in kept if a.split is None][: self.options.keep]
-        return [*whole, *[a for a in kept if a.split is not None][: self.options.keep]]
+        whole = [a for a in undominated if a.split is None]
+        return [*self._best(whole), *self._best([a for a in undominated if a.split is not None])]
+
+    def _best(self, candidates: list[Alternative]) -> list[Alternative]:
+        """As many as are to be kept: each profile's favourite, each profile's second, and so on."""
+        rankings = [sorted(candidates, key=lambda a: a.cost.rank(sizes)) for sizes in self._profiles()]  # noqa: B023
+        kept: dict[Alternative, None] = {}
+        for place in range(len(candidates)):
+            for ranking in rankings:
+                if len(kept) < self.options.keep:
+                    kept[ranking[place]] = None
+        for left in candidates:
+            if left not in kept:
+                self.rejected.append(Rejected(str(left.cost), f"more than {self.options.keep} of its kind"))
+        return list(kept)
 
 
 def lines_of(graph: Graph) -> str:
