@@ -83,14 +83,21 @@ class Graph:
         return replace(self, name=name)
 
     def requirements(self) -> Facts:
-        """The facts, and that no dim is empty over which a maximum or minimum is taken."""
-        nonempty = [
-            f"1 <= {value.operands[0].size(name)}"
-            for value in self.topological()
-            if value.op == "reduce" and value.attrs["kind"] in ("max", "min")
-            for name in value.attrs["over"]
-            if not value.operands[0].size(name).symbols <= self.extents.keys()
-        ]
+        """The facts, and that no dim is empty over which a maximum or minimum is taken.
+
+        CleaveError, located, where a static extent makes one empty.
+        """
+        nonempty: list[str] = []
+        for value in self.topological():
+            if value.op != "reduce" or value.attrs["kind"] not in ("max", "min"):
+                continue
+            for name in value.attrs["over"]:
+                size = value.operands[0].size(name)
+                if not size.symbols <= self.extents.keys():
+                    nonempty.append(f"1 <= {size}")
+                elif size.evaluate(self.extents) == 0:
+                    text = f"{value.attrs['kind']} over the empty dimension '{name}' has no value"
+                    raise CleaveError(text, value.location)
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
 
     def deduplicated(self) -> Graph:

@@ -13,7 +13,7 @@ import numpy as np
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_sizes
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
-from cleave.runtime.layout import Layout, grid_of, number_argument, shape_of, view_offset, viewed
+from cleave.runtime.layout import Layout, check_extents, grid_of, number_argument, shape_of, view_offset, viewed
 from cleave.runtime.ttir_interpreter import Buffer, run_kernel
 from cleave.runtime.ttir_ir import Module
 from cleave.runtime.ttir_numbers import BOOL, DTYPES
@@ -61,7 +61,6 @@ def execute(
 def _run(plan: LaunchPlan, kernels: Mapping[str, str], arrays: Sequence[Array], sizes: Sizes) -> list[Array]:
     tensors: dict[str, Tensor] = {}
     for spec, array in zip(plan.arguments, arrays, strict=True):
-        shape_of(spec, sizes)  # for its limits
         tensors[spec.name] = Tensor.of(array)
     for step in plan.steps:
         if isinstance(step, Alloc):
@@ -107,6 +106,7 @@ def _input(spec: TensorSpec, array: Array) -> Array:
     if array.ndim != len(spec.dims):
         dims = ", ".join(spec.dims)
         raise CleaveError(f"{spec.name} has rank {array.ndim}; the function takes rank {len(spec.dims)}: [{dims}]")
+    check_extents(spec, array.shape)  # before anything of that size is copied
     contiguous = array.view() if array.flags.c_contiguous and array.dtype == wanted else array.astype(wanted, order="C")
     contiguous.flags.writeable = False
     return contiguous

@@ -47,11 +47,16 @@ def shape_of(spec: TensorSpec, sizes: Sizes) -> tuple[int, ...]:
     """The tensor's extents at this call. CleaveError if one is beyond what kernels can count."""
     pairs = zip(spec.dims, spec.extents, strict=True)
     shape = tuple(sizes.evaluate(Dim.parse(dim).size) if n is None else n for dim, n in pairs)
+    check_extents(spec, shape)
+    return shape
+
+
+def check_extents(spec: TensorSpec, shape: Sequence[int]) -> None:
+    """CleaveError if an extent is beyond what kernels can count."""
     for dim, extent in zip(spec.dims, shape, strict=True):
         if not 0 <= extent <= LARGEST_EXTENT:
             text = f"dimension '{Dim.parse(dim).name}' of {spec.name} is {extent}"
             raise CleaveError(f"{text}; an extent is at least 0 and at most {LARGEST_EXTENT}")
-    return shape
 
 
 def viewed(view: View, source: Layout, sizes: Sizes) -> Layout:

@@ -32,6 +32,8 @@ class Grid:
         for position in range(len(self.axes) - 1, -1, -1):
             name, count, tile = self.axes[position]
             tiles = builder.extent(count, extents)
+            if builder.constant_of(tiles) == 0:
+                tiles = builder.index(1)  # No block runs, and 0 is no divisor.
             coordinate = builder.arith("remui", rest, tiles) if position else rest
             if position:
                 rest = builder.arith("divui", rest, tiles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def reference(
         return run(module, graph.name, list(inputs), precision=precision, sizes=sizes)  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=None)
+@cache
 def alternatives(graph: Graph) -> tuple[Graph, ...]:
     """What the superoptimiser returns beside the graph itself."""
     found = superoptimise(graph.deduplicated()).alternatives

@@ -123,7 +123,9 @@ def outputs_of_different_extent() -> Case:
     x, y = b.input("p", "f32"), b.input("q", "f32")
     one = b.constant(1.0, "f32")
     graph = b.build(b.add(x, one), b.add(y, one))
-    return Case(graph, [np.arange(90, dtype=F32), np.arange(200, dtype=F32)], [np.arange(90) + 1.0, np.arange(200) + 1.0])
+    return Case(
+        graph, [np.arange(90, dtype=F32), np.arange(200, dtype=F32)], [np.arange(90) + 1.0, np.arange(200) + 1.0]
+    )
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
@@ -169,6 +171,14 @@ def empty_sum() -> Case:
     b = GraphBuilder("empty_sum")
     x = b.input("m n", "f32")
     return Case(b.build(b.reduce(x, kind="sum", over=["n"])), [np.zeros((5, 0), F32)], [np.zeros(5)])
+
+
+@case
+def empty_sum_of_exponentials() -> Case:
+    """exp(0) of what does not exist is 1, however the empty dim is padded."""
+    b = GraphBuilder("empty_sum_of_exp")
+    x = b.input("m n", "f32")
+    return Case(b.build(b.reduce(b.exp(x), kind="sum", over=["n"])), [np.zeros((5, 0), F32)], [np.zeros(5)])
 
 
 # --- masks and infinities --------------------------------------------------------------------------------------------
