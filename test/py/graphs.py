@@ -201,8 +201,11 @@ def matmul_matmul() -> Graph:
     return b.build(b.contract(b.cast(b.contract(q, k, over=["d"]), dtype="f16"), v, over=["n"]))
 
 
-def random_graph(seed: int, *, ops: int = 8) -> Graph:
-    """A random graph over dims a, b, c with one or two outputs; every op keeps ordinary numbers ordinary."""
+def random_graph(seed: int, *, ops: int = 8, narrow: bool = True) -> Graph:
+    """A random graph over dims a, b, c with one or two outputs; every op keeps ordinary numbers ordinary.
+
+    ``narrow``: some contractions are fed in f16 or tf32.
+    """
     rng = random.Random(seed)
     b = GraphBuilder(f"random{seed}")
     dims = ["a", "b", "c"]
@@ -212,7 +215,7 @@ def random_graph(seed: int, *, ops: int = 8) -> Graph:
         value = b.input(" ".join(names), rng.choice(["f16", "f32"]))
         values.append(b.cast(value, dtype="f32") if value.dtype == "f16" else value)
     for _ in range(ops):
-        values.append(_random_op(rng, b, values))
+        values.append(_random_op(rng, b, values, narrow))
     outputs = [values[-1]]
     other = rng.choice(values)
     if rng.random() < 0.3 and other.op != "input" and other is not values[-1]:
@@ -220,13 +223,13 @@ def random_graph(seed: int, *, ops: int = 8) -> Graph:
     return b.build(*outputs)
 
 
-def _random_op(rng: random.Random, b: GraphBuilder, values: list[Value]) -> Value:
+def _random_op(rng: random.Random, b: GraphBuilder, values: list[Value], narrow: bool) -> Value:
     x, y = rng.choice(values[-4:]), rng.choice(values)
     shared = [name for name in x.names if name in y.names]
     kind = rng.choice(["unary", "binary", "binary", "reduce", "contract", "softmax", "scale", "select"])
     if kind == "contract" and shared:
-        narrow = rng.choice(["f32", "f32", "f16", "tf32"])
-        x, y = (v if narrow == "f32" else b.cast(v, dtype=narrow) for v in (x, y))
+        dtype = rng.choice(["f32", "f32", "f16", "tf32"]) if narrow else "f32"
+        x, y = (v if dtype == "f32" else b.cast(v, dtype=dtype) for v in (x, y))
         return b.contract(x, y, over=rng.sample(shared, rng.randint(1, len(shared))))
     if kind == "reduce" and x.names:
         over = rng.sample(x.names, rng.randint(1, len(x.names)))
