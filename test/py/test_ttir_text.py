@@ -241,7 +241,7 @@ def test_time_is_linear() -> None:
         return time.process_time() - start
 
     small = min(seconds(2000) for _ in range(3))
-    assert small < 0.5
+    assert small < 1.5
     assert seconds(8000) < 10 * small
 
 
@@ -249,4 +249,4 @@ def test_white_space_does_not_explode() -> None:
     start = time.process_time()
     with pytest.raises(CleaveError, match="unexpected character"):
         parse_ttir(" \n" * 20000 + ";")
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 1.5
