@@ -26,10 +26,10 @@ what to run:
   --stage=reference    run the source with the NumPy reference executor and compile nothing (default: --stage=ttir)
 
 what comes out:
-  --check              compare with the source program computed in f64: print ‖out−ref‖/‖ref‖ of the compiled program and
-                       of the source run as it is written; exit 1 if the first is more than twice the second
-                       (or one unit in the last place of the result's type; four of f32 and f64), or if infinities and
-                       NaN are not the source's
+  --check              compare with the source program computed in f64: print ‖out−ref‖/‖ref‖ of the compiled program
+                       and of the source run as it is written; exit 1 if the first is more than twice the second
+                       (and one unit in the last place of the result's type; four of f32 and f64), or if infinities
+                       and NaN are not the source's
   --outputs=FILE.npz   write out0, out1, …
   --json               print one JSON object instead of text
   --help, --version
