@@ -8,7 +8,7 @@ from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
 from cleave.search.lift import Lifter
 from cleave.search.space import Cut, Node, Space
-from cleave.search.stability import Stability
+from cleave.search.stability import Stability, exponent_of
 from cleave.search.terms import Item, OutOfFuel, Poly
 
 _ALGEBRA = frozenset(
@@ -65,27 +65,67 @@ def _add_seed(
         return
     form = lifter.form(value, [forms[operand] for operand in value.operands])
     children = tuple(algebra.substitute(forms[operand], items) for operand in value.operands)
+    if value.op == "exp" and children[0] not in space.stability.allowed:
+        return  # a maximum is to be subtracted first
     over = value.attrs.get("over", ())
     if any(name in items for name in over):
         if value.op == "reduce" and value.attrs["kind"] == "max":
-            _add_split_maximum(space, value, form, children[0], items)
+            _add_split_maximum(space, value, children[0], items)
         return
     attrs = tuple(sorted(value.attrs.items()))
     space.seed(algebra.substitute(form, items), Node("op", (value.op, attrs), children, seed=True))
 
 
-def _add_split_maximum(space: Space, value: Value, form: Poly, body: Poly, items: Mapping[str, Item]) -> None:
+def _add_maximum(space: Space, exponent: Poly, over: list[str]) -> None:
+    """The maximum that is introduced below an exponential, of the exponent as it is."""
+    outer = [name for name in over if space.cut is not None and name == space.cut.pair.outer]
+    inner = tuple(name for name in over if name not in outer)
+    if not inner:
+        return
+    part = space.algebra.max_over(inner, exponent)
+    space.seed(part, Node("reduce", ("max", inner), (exponent,), seed=True))
+    if outer:
+        space.seed(space.algebra.max_over(outer, part), Node("reduce", ("max", tuple(outer)), (part,), seed=True))
+
+
+def _add_split_maximum(space: Space, value: Value, body: Poly, items: Mapping[str, Item]) -> None:
     cut = space.cut
     assert cut is not None
     inner = tuple(cut.pair.inner if name in items else name for name in value.attrs["over"])
-    part = space.algebra.max_over(inner, body)
-    space.seed(part, Node("reduce", ("max", inner), (body,), seed=True))
-    space.seed(space.algebra.substitute(form, items), Node("reduce", ("max", (cut.pair.outer,)), (part,), seed=True))
+    _add_maximum(space, body, [*inner, cut.pair.outer])
 
 
-def make_space(graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None) -> Space:
-    """A space with the source's ops, not yet grown."""
+def summed_exponents(
+    graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None
+) -> list[tuple[Poly, list[str]]]:
+    """Exponents of the exponentials that the source sums, and the dims over which it does."""
+    items = cut_items(lifter, cut)
+    found: list[tuple[Poly, list[str]]] = []
+    for value in graph.topological():
+        if value.op not in ("contract", "reduce") or value.attrs.get("kind", "sum") != "sum":
+            continue
+        over = [half for name in value.attrs["over"] for half in _halves(items.get(name, name))]
+        for operand in value.operands:
+            for mono, _ in forms[operand]:
+                exponent = lifter.algebra.substitute(exponent_of(lifter.algebra, mono), items)
+                if exponent.terms:
+                    found.append((exponent, over))
+    return found
+
+
+def _halves(item: Item) -> tuple[str, ...]:
+    return (item,) if isinstance(item, str) else (item.outer, item.inner)
+
+
+def make_space(
+    graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None, stabilise: bool = False
+) -> Space:
+    """A space with the source's ops, not yet grown. ``stabilise``: maxima are introduced where the source has none."""
     stability = Stability(lifter.algebra, applied_exponents(graph, forms, lifter, cut))
+    introduced: list[tuple[Poly, list[str]]] = []
+    if stabilise:
+        for exponent, over in summed_exponents(graph, forms, lifter, cut):
+            introduced.append((exponent, stability.introduce(exponent, over)))
     names: dict[object, list[str]] = {}
     for value in graph.topological():
         for dim in value.dims:
@@ -97,5 +137,7 @@ def make_space(graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: C
         names.setdefault(cut.pair.outer_size, []).append(cut.pair.outer)
     space = Space(lifter.algebra, stability, names, cut)  # type: ignore[arg-type]
     space.leaf_operands = lambda number: lifter.leaves[number].operands
+    for exponent, over in introduced:
+        _add_maximum(space, exponent, over)
     add_seeds(space, graph, forms, lifter)
     return space

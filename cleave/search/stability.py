@@ -44,6 +44,18 @@ class Stability:
             if family not in self.families:
                 self.families.append(family)
 
+    def introduce(self, exponent: Poly, over: Iterable[str]) -> list[str]:
+        """Subtract the maximum over ``over`` where the source does not: the exponential of the exponent alone goes.
+
+        The dims of the maximum; none where nothing was introduced.
+        """
+        names = [name for name in over if name in exponent.free]
+        if exponent not in self.allowed or not names or any(holds_maximum(mono) for mono, _ in exponent):
+            return []
+        self.allowed.discard(exponent)
+        self.allow(self.algebra.sub(exponent, self.algebra.max_over(names, exponent)))
+        return names
+
     def offset(self, poly: Poly) -> Poly | None:
         """What must be subtracted in the exponents of ``poly`` so that it can be computed; None if nothing is known.
 

@@ -29,13 +29,15 @@ MAX_PROFILES = 3
 @dataclass(frozen=True)
 class SearchOptions:
     """``keep``: alternatives beside the original. ``time_limit`` in seconds, of which results must not depend: it is a
-    last resort, ``max_classes`` is the bound that counts. ``split``: cut eventually reduced dims in parts."""
+    last resort, ``max_classes`` is the bound that counts. ``split``: cut eventually reduced dims in parts.
+    ``stabilise``: subtract a maximum in exponentials that are summed, where the source does not."""
 
     max_classes: int = 2000
     time_limit: float = 60.0
     keep: int = 6
     split: bool = True
     seed: int = 0
+    stabilise: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,7 @@ class _Search:
     def run(self) -> SearchResult:
         try:
             forms = self.lifter.lift(self.source)
-        except (Unliftable, OutOfFuel) as error:
+        except (Unliftable, OutOfFuel, ArithmeticError, RecursionError) as error:
             self.rejected.append(Rejected(self.source.name, f"not searched: {error}"))
             self.statistics.complete = False
             return self._result(Certificate((), notes=(f"the source itself; not searched: {error}",)))
@@ -115,7 +117,11 @@ class _Search:
             if self._expired():
                 self.statistics.complete = False
                 break
-            self._search(forms, goals, cut, checker)
+            try:
+                self._search(forms, goals, cut, checker)
+            except (OutOfFuel, ArithmeticError, RecursionError) as error:
+                self.rejected.append(Rejected(f"cut of {cut.size}" if cut else "whole", f"given up: {error}"))
+                self.statistics.complete = False
         return self._result(certificate)
 
     def _cuts(self, goals: list[Poly]) -> list[Cut | None]:
@@ -143,7 +149,7 @@ class _Search:
         return Cut(size, self.lifter.pair(outer, inner, size))
 
     def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, checker: Checker) -> None:
-        space = make_space(self.source, forms, self.lifter, cut)
+        space = make_space(self.source, forms, self.lifter, cut, self.options.stabilise)
         space.grow(goals, nodes_of, self.options.max_classes, self._expired)
         self.statistics.classes += len(space.nodes)
         self.statistics.nodes += sum(map(len, space.nodes.values()))
@@ -221,7 +227,9 @@ class _Search:
                 self.rejected.append(Rejected(str(a.cost), "another program has the same cost"))
                 continue
             costs.add((a.split, a.cost))
-            rivals = [b for b in (*self.found, source) if b.split == a.split and b is not a]
+            # A source that is to be made stable is no rival, though it does less.
+            rivals = [b for b in self.found if b.split == a.split and b is not a]
+            rivals += [] if self.options.stabilise or a.split is not None else [source]
             better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
             if better is None:
                 undominated.append(a)
@@ -232,7 +240,7 @@ class _Search:
 
     def _best(self, candidates: list[Alternative]) -> list[Alternative]:
         """As many as are to be kept: each profile's favourite, each profile's second, and so on."""
-        rankings = [sorted(candidates, key=lambda a: a.cost.rank(sizes)) for sizes in self._profiles()]  # noqa: B023
+        rankings = [sorted(candidates, key=lambda a: a.cost.rank(sizes)) for sizes in self._profiles()]
         kept: dict[Alternative, None] = {}
         for place in range(len(candidates)):
             for ranking in rankings:
