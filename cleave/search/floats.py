@@ -247,7 +247,7 @@ def mask_inputs(graph: Graph) -> list[int]:
 
 
 def check_sizes(graph: Graph) -> dict[str, int]:
-    """Small distinct sizes; reduced dims have their real extent where it is not too large. Split counts are 3."""
+    """Small distinct sizes; reduced dims have their real extent where it is not too large. Of four parts the last are short or empty."""
     reduced = {
         symbol
         for value in graph.topological()
@@ -264,7 +264,7 @@ def check_sizes(graph: Graph) -> dict[str, int]:
         real = extent is not None and symbol in reduced and extent <= MAX_EXTENT
         sizes[symbol] = extent if real and extent is not None else SMALL[number % len(SMALL)]
     for definition in ("s", *(f"s{i}" for i in range(1, 9))):
-        sizes.setdefault(definition, 3)
+        sizes.setdefault(definition, 4)
     return sizes
 
 

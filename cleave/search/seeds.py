@@ -104,7 +104,7 @@ def summed_exponents(
     for value in graph.topological():
         if value.op not in ("contract", "reduce") or value.attrs.get("kind", "sum") != "sum":
             continue
-        over = [half for name in value.attrs["over"] for half in _halves(items.get(name, name))]
+        over = [half for name in value.attrs["over"] for half in _halves(items[name] if name in items else name)]
         for operand in value.operands:
             for mono, _ in forms[operand]:
                 exponent = lifter.algebra.substitute(exponent_of(lifter.algebra, mono), items)

@@ -365,7 +365,9 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
             np.ma.mask_or(parts[0].mask, parts[1].mask, shrink=False),
         )
     if op == "select":
-        return np.ma.where(*parts)
+        # An element exists only if all operands' do, also the one that is not chosen.
+        missing = parts[0].mask | parts[1].mask | parts[2].mask
+        return np.ma.masked_array(np.where(*(part.data for part in parts)), missing)
     if value.dtype == "i1":
         return np.ma.logical_and(*parts) if op in ("mul", "min") else np.ma.logical_or(*parts)
     if op == "div" and value.dtype[0] == "i":
