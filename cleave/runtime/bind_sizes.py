@@ -46,7 +46,7 @@ class Sizes:
 
 
 def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None) -> Sizes:
-    """Bind every symbol that the shapes of the plan's arguments determine, the others by ``given`` or the plan's choices.
+    """Bind every symbol that the shapes of the plan's arguments determine, others by ``given`` or the plan's choices.
 
     CleaveError where extents disagree with static ones or with each other, naming the dim, the tensors and the values,
     and where a fact of the function does not hold.

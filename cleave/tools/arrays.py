@@ -29,9 +29,10 @@ def read_arrays(path: str, specs: Sequence[TensorSpec]) -> list[Array]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise CleaveError("this is a single array; np.savez writes a file of several", path)
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise CleaveError("this is a single array; np.savez writes a file of several", path)
+        with archive:
             _check_names(path, archive.files, [spec.name for spec in specs])
             return [_declared(archive[spec.name], spec) for spec in specs]
     except OSError as error:

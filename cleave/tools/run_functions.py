@@ -78,6 +78,16 @@ def _callees(func: ir.Operation) -> set[str]:
     return found
 
 
+def check_compilable(func: ir.Operation) -> None:
+    """CleaveError, located, at an op that is none of a tensor graph or of the host function that becomes of it."""
+    for view in func.regions[0].blocks[0].operations:
+        op = view.operation
+        launch = op.name == "func.call" and "cleave.grid" in op.attributes
+        if not (launch or op.name.startswith("cleave.") or op.name == "func.return"):
+            text = f"'{name_of(func)}' cannot be compiled as a whole: '{op.name}' is no op of a tensor graph"
+            raise CleaveError(text, position_of(op.location), ("--stage=reference runs any function",))
+
+
 def symbols(func: ir.Operation) -> set[str]:
     """The size symbols of the types of its arguments and ops, in terms of those that its facts leave undefined."""
     facts, found = cleave.facts_of(func), set[str]()
@@ -121,5 +131,5 @@ def _spec(name: str, type_: ir.Type) -> TensorSpec:
         decoded, extents = cleave.decode(type_)
         return TensorSpec(name, decoded.dtype, tuple(map(str, decoded.dims)), extents)
     extents = tuple(None if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank))
-    dims = tuple(f"{name}_{axis}" for axis in range(type_.rank))
+    dims = tuple(f"{name}_{axis}" if n is None else f"{name}_{axis}={n}" for axis, n in enumerate(extents))
     return TensorSpec(name, cleave.dtype_of(type_.element_type), dims, extents)

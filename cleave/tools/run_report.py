@@ -81,10 +81,8 @@ class Report:
     def _program(self) -> list[str]:
         if self.stage == "reference":
             return ["program  the source, by the reference executor in its declared types"]
-        how = f"superoptimised, {self.alternatives + 1} programs to choose from" if self.superopt else "as written"
-        lines = [
-            f"program  {how}; {len(self.launches)} kernel{'' if len(self.launches) == 1 else 's'} (TTIR interpreter)"
-        ]
+        how = f"superoptimised, one of {_count(self.alternatives + 1, 'program')}" if self.superopt else "as written"
+        lines = [f"program  {how}; {_count(len(self.launches), 'kernel')} (TTIR interpreter)"]
         for launch in self.launches:
             grid = " x ".join(map(str, launch.programs))
             lines.append(
@@ -127,6 +125,10 @@ class Report:
             "seconds": self.seconds,
         }
         return json.dumps(data, indent=1) + "\n"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _described(pairs: list[tuple[TensorSpec, Array]]) -> list[dict[str, Any]]:

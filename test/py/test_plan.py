@@ -70,7 +70,8 @@ def test_a_merge_of_the_result() -> None:
     text = SCHEDULED.replace(
         "  func.call",
         '  %m = "cleave.merge"(%c) {dims = ["t", "g"], into = "h=t*32"}\n'
-        '    : (tensor<?x?x32xf32, #cleave.dims<["s", "t", "g=32"]>>) -> tensor<?x?xf32, #cleave.dims<["s", "h=t*32"]>>\n'
+        '    : (tensor<?x?x32xf32, #cleave.dims<["s", "t", "g=32"]>>)\n'
+        '    -> tensor<?x?xf32, #cleave.dims<["s", "h=t*32"]>>\n'
         "  func.call",
     )
     merge = plan_of(lowered(text), "f").steps[4]

@@ -1,0 +1,304 @@
+"""``cleave-run`` as a process: what it runs, what it prints, and each way in which it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+SAMPLES = Path(__file__).parents[1] / "lit" / "inputs" / "samples"
+
+
+def tensor(dims: str, dtype: str = "f32", shape: str | None = None) -> str:
+    names = dims.split()
+    extents = shape.split() if shape else ["?"] * len(names)
+    entries = ", ".join(f'"{name}"' for name in names)
+    return f"tensor<{''.join(f'{n}x' for n in extents)}{dtype}, #cleave.dims<[{entries}]>>"
+
+
+MN, M = tensor("m n"), tensor("m")
+ADD = f"""
+func.func @add(%x: {MN}, %y: {tensor("n")}) -> {MN} {{
+  %0 = "cleave.add"(%x, %y) : ({MN}, {tensor("n")}) -> {MN}
+  return %0 : {MN}
+}}
+"""
+SUM = f"""
+func.func @sum(%x: {MN}) -> {M} {{
+  %0 = "cleave.reduce"(%x) {{kind = "sum", over = ["n"]}} : ({MN}) -> {M}
+  return %0 : {M}
+}}
+"""
+
+
+def execute(*arguments: object, text: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cleave.tools.cleave_run", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def succeed(*arguments: object, text: str | None = None) -> str:
+    result = execute(*arguments, text=text)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def fail(*arguments: object, text: str | None = None) -> str:
+    """The diagnostics of a run that must be refused: exit 1, nothing on stdout, no traceback."""
+    result = execute(*arguments, text=text)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert "internal error" not in result.stderr
+    return result.stderr
+
+
+def save(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_in_and_out(tmp_path: Path) -> None:
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(4, dtype=np.float32)
+    given, found = save(tmp_path / "in.npz", in0=x, in1=y), tmp_path / "out.npz"
+    out = succeed("--inputs", given, f"--outputs={found}", text=ADD)
+    assert "sizes    m=3, n=4\n" in out
+    with np.load(found) as arrays:
+        assert arrays.files == ["out0"]
+        np.testing.assert_array_equal(arrays["out0"], x + y)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npz", "out.npz"]
+
+
+def test_narrow_floats_in_files(tmp_path: Path) -> None:
+    """NumPy's files know bf16 as two bytes only."""
+    text = ADD.replace("f32", "bf16")
+    x, y = (np.array(v, ml_dtypes.bfloat16) for v in ([[1.5, -2.0]], [0.5, 1.0]))
+    succeed("--inputs", save(tmp_path / "in.npz", in0=x, in1=y), "--outputs", tmp_path / "o.npz", text=text)
+    with np.load(tmp_path / "o.npz") as arrays:
+        np.testing.assert_array_equal(arrays["out0"].view(ml_dtypes.bfloat16).astype(float), [[2.0, -1.0]])
+
+
+def test_random_inputs_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    def outputs(name: str, *arguments: str) -> np.ndarray:
+        succeed("--sizes=m=3,n=5", "--outputs", tmp_path / name, *arguments, text=ADD)
+        with np.load(tmp_path / name) as arrays:
+            return arrays["out0"]
+
+    first, again, other = outputs("a.npz"), outputs("b.npz", "--seed=0"), outputs("c.npz", "--seed", "1")
+    assert first.shape == (3, 5)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_stages_agree(tmp_path: Path) -> None:
+    """As written, optimised, and by the reference executor: the same sums of small integers."""
+    x = np.arange(60, dtype=np.float32).reshape(5, 12)
+    given = save(tmp_path / "in.npz", in0=x)
+    for index, flags in enumerate([["--no-superopt"], [], ["--stage=reference"]]):
+        succeed("--inputs", given, "--outputs", tmp_path / f"{index}.npz", *flags, text=SUM)
+        with np.load(tmp_path / f"{index}.npz") as arrays:
+            np.testing.assert_array_equal(arrays["out0"], x.sum(1))
+
+
+@pytest.mark.parametrize("stages", [[], ["--import-linalg"], ["--superopt"], ["--schedule"],
+                                    ["--schedule", "--lower-to-triton"]])  # fmt: skip
+def test_any_stage_can_be_run(stages: list[str]) -> None:
+    command = [sys.executable, "-m", "cleave.tools.cleave_opt", *stages]
+    module = subprocess.run(command, input=SUM, capture_output=True, text=True, check=True).stdout
+    arguments = [] if "--lower-to-triton" in stages else ["--check"]
+    out = succeed(*arguments, "--sizes=m=20,n=30", text=module)
+    assert "kernel   sum__k0" in out
+
+
+@pytest.mark.parametrize(("name", "sizes"), [
+    ("rmsnorm_linear.f16.dynamic", "m=33"), ("rmsnorm_linear.f16.dynamic", "m=1"), ("lora.f16.static", ""),
+    ("attention_softmax.f16.dynamic", "m=17,n=45"), ("attention_softmax.f16.dynamic", "m=1,n=1"),
+])  # fmt: skip
+def test_real_functions_keep_the_contract(name: str, sizes: str) -> None:
+    flags = [f"--sizes={sizes}"] if sizes else []
+    report = json.loads(succeed("--check", "--json", *flags, SAMPLES / f"{name}.linalg-on-tensors.mlir"))
+    assert report["check"]["passed"]
+    (output,) = report["check"]["outputs"]
+    assert 0 <= output["optimised"] <= output["allowed"] < 0.01
+    assert len(report["kernels"]) == 1
+
+
+def test_json() -> None:
+    report = json.loads(succeed("--json", "--check", "--sizes=n=7", "--no-superopt", text=ADD))
+    assert report["function"] == "add"
+    assert report["sizes"]["n"] == 7
+    assert report["chosen_sizes"] == ["m"]
+    assert not report["superopt"]
+    assert [a["shape"] for a in report["inputs"]["arrays"]] == [[report["sizes"]["m"], 7], [7]]
+    assert report["kernels"][0]["name"] == "add__k0"
+    assert all(n >= 1 for n in report["kernels"][0]["programs"])
+    assert set(report["seconds"]) == {"compile", "run", "reference", "unoptimised"}
+
+
+def test_facts_bound_the_sizes_that_are_chosen() -> None:
+    facts = ADD.replace(f"-> {MN} {{\n", f'-> {MN} attributes {{cleave.facts = ["n = 16*p", "m <= 8"]}} {{\n', 1)
+    sizes = json.loads(succeed("--json", "--no-superopt", text=facts))["sizes"]
+    assert sizes["m"] <= 8
+    shapes = json.loads(succeed("--json", "--no-superopt", "--sizes=n=32", text=facts))["inputs"]["arrays"]
+    assert shapes[1]["shape"] == [32]
+    assert "is 33, but 16*p is that for no 'p'" in fail("--sizes=n=33", text=facts)
+    assert "requires m <= 8" in fail("--sizes=m=9", text=facts)
+
+
+def test_one_function_of_several() -> None:
+    assert "@sum" in succeed("--function=sum", "--no-superopt", text=ADD + SUM)
+    assert "@add" in succeed("--function", "@add", "--no-superopt", text=ADD + SUM)
+
+
+def test_a_function_that_stays_linalg_runs_on_the_reference() -> None:
+    text = """
+func.func @cosine(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %0 = math.cos %x : tensor<?x8xf32>
+  return %0 : tensor<?x8xf32>
+}
+"""
+    assert "out0: f32[out0_0=5, out0_1=8]" in succeed("--stage=reference", "--sizes=in0_0=5", text=text)
+    assert "'cosine' cannot be compiled as a whole" in fail(text=text)
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def lie(body: str) -> str:
+    """A module whose alternative is cheaper than the source, and not equal to it."""
+    return f"""
+func.func @f(%x: {MN}) -> {M} {{
+  %0 = "cleave.exp"(%x) : ({MN}) -> {MN}
+  %1 = "cleave.exp"(%0) : ({MN}) -> {MN}
+  %2 = "cleave.reduce"(%1) {{kind = "sum", over = ["n"]}} : ({MN}) -> {M}
+  return %2 : {M}
+}}
+func.func @g(%x: {MN}) -> {M} attributes {{cleave.alternative_of = @f}} {{
+{body}
+}}
+"""
+
+
+WRONG = f"""  %2 = "cleave.reduce"(%x) {{kind = "sum", over = ["n"]}} : ({MN}) -> {M}
+  return %2 : {M}"""
+NOT_FINITE = f"""  %c = "cleave.constant"() {{value = 0x7F800000 : f32}} : () -> {tensor("")}
+  %1 = "cleave.mul"(%x, %c) : ({MN}, {tensor("")}) -> {MN}
+  %2 = "cleave.reduce"(%1) {{kind = "max", over = ["n"]}} : ({MN}) -> {M}
+  return %2 : {M}"""
+
+
+@pytest.mark.parametrize(("body", "why"), [(WRONG, "its error is"), (NOT_FINITE, "is inf, the source program's is")])
+def test_a_wrong_program_breaks_the_contract(body: str, why: str, tmp_path: Path) -> None:
+    flags = ["--check", "--sizes=m=5,n=40", "--outputs", tmp_path / "o.npz"]
+    result = execute(*flags, text=lie(body))
+    assert result.returncode == 1, result.stdout
+    assert why in result.stdout
+    assert (tmp_path / "o.npz").exists()
+    report = execute("--json", *flags, text=lie(body))
+    assert report.returncode == 1
+    assert not json.loads(report.stdout)["check"]["passed"]
+
+
+def test_without_alternatives_the_same_module_passes() -> None:
+    assert "ok" in succeed("--check", "--no-superopt", "--sizes=m=5,n=40", text=lie(WRONG))
+
+
+# --- refusing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--sizes=q=3"], "error: the function has no size 'q'"),
+    (["--sizes=m"], "cleave-run: error: --sizes: 'm' is no size"),
+    (["--sizes=m=-3"], "'m=-3' is no size"),
+    (["--sizes=m=3,m=4"], "'m' is given twice"),
+    (["--sizes=m=3000000000"], "dimension 'm' of in0 is 3000000000"),
+    (["--seed=x"], "--seed: 'x' is no whole number"),
+    (["--stage=gpu"], "--stage: 'gpu' is not ttir or reference"),
+    (["--check=1"], "--check takes no value"),
+    (["--function"], "--function needs a value"),
+    (["--function=f"], "<stdin>: error: there is no function 'f'"),
+    (["--chekc"], "no option '--chekc'; did you mean --check?"),
+    (["--inputs=a.txt"], "a.txt: error: a file of arrays must be called .npz"),
+    (["--outputs=a"], "a: error: a file of arrays must be called .npz"),
+    (["--inputs=missing.npz"], "missing.npz: error: cannot read: No such file or directory"),
+    (["--outputs=missing/a.npz"], "missing/a.npz: error: cannot write: No such file or directory"),
+    (["a.mlir", "b.mlir"], "more than one input: a.mlir, b.mlir"),
+    (["missing.mlir"], "missing.mlir: error: cannot read: No such file or directory"),
+])  # fmt: skip
+def test_command_lines(arguments: list[str], message: str) -> None:
+    assert message in fail(*arguments, text=ADD)
+
+
+X, Y = np.zeros((3, 4), np.float32), np.zeros(4, np.float32)
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+    ({"in0": X}, "there is no array 'in1'"),
+    ({"in0": X, "in1": Y, "in2": Y}, "array 'in2' is no argument"),
+    ({"x": X, "y": Y}, "there is no array 'in0'"),
+    ({"in0": X, "in1": Y[:3]}, "<stdin>:2:1: error: dimension 'n' is 4 in in0 and 3 in in1"),
+    ({"in0": X.astype(np.float64), "in1": Y}, "in0 has elements of float64; the function takes f32"),
+    ({"in0": X[0], "in1": Y}, "in0 has rank 1; the function takes rank 2: [m, n]"),
+    ({"in0": np.array([None]), "in1": Y}, "it holds Python objects"),
+])  # fmt: skip
+def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    assert message in fail("--inputs", save(tmp_path / "in.npz", **arrays), text=ADD)
+
+
+@pytest.mark.parametrize("damage", ["text", "truncated", "single array", "empty"])
+def test_files_that_are_no_arrays(damage: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "in.npz", in0=X, in1=Y)
+    if damage == "single array":
+        with path.open("wb") as file:
+            np.save(file, X)
+    else:
+        data = path.read_bytes()
+        path.write_bytes({"text": b"not arrays", "truncated": data[: len(data) // 2], "empty": b""}[damage])
+    assert f"{path}: error: " in fail("--inputs", path, text=ADD)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "<stdin>:1:1: error: the input is empty"),
+    ("garbage", "<stdin>:1:1: error:"),
+    ("module {}", "there is no function to run"),
+    (ADD + SUM, "there are several functions: choose one with --function"),
+    ("func.func private @f()", "there is no function to run"),
+    ("func.func @f(%x: index) -> index { return %x : index }", "in0 is of type index"),
+    ("func.func @f(%x: tensor<*xf32>) -> tensor<*xf32> { return %x : tensor<*xf32> }", "in0 is of type tensor<*xf32>"),
+    (ADD.replace('"cleave.add"', '"cleave.contract"'), "<stdin>:3:8: error: 'cleave.contract'"),
+    (SUM.replace('"sum", over', '"max", over'), "dimension 'n' is empty in in0"),
+])  # fmt: skip
+def test_modules_that_cannot_run(text: str, message: str) -> None:
+    flags = ["--sizes=n=0"] if '"max"' in text else []
+    assert message in fail(*flags, text=text)
+
+
+def test_an_output_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "o.npz"
+    target.mkdir()
+    assert f"{target}: error: cannot write" in fail("--outputs", target, text=ADD)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+# --- starting --------------------------------------------------------------------------------------------------------
+
+
+def test_help_fits_a_screen_and_loads_nothing() -> None:
+    code = "import sys; sys.argv = ['cleave-run', '--help']; from cleave.tools.cleave_run import main; main()\n"
+    code += "print(sorted({'numpy', 'mlir', 'triton', 'sympy', 'z3'} & set(sys.modules)))"
+    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
+    assert lines[-1] == "[]"
+    assert 10 < len(lines) <= 40
+    assert max(map(len, lines)) <= 120
+
+
+def test_version() -> None:
+    assert succeed("--version").startswith("cleave-run ")
