@@ -78,6 +78,8 @@ class Emitter:
         value = self.cast(value, type_.dtype)
         if value.names == type_.names:
             return value
+        if set(value.names) != set(type_.names):
+            raise CleaveError(f"an output has dims {list(value.names)} in place of {list(type_.names)}")
         if value.op != "input" and ops.OPS[value.op].free_order:
             return Value(value.op, value.operands, type_, value.attrs, value.location)
         return Value("cast", (value,), type_)

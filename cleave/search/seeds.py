@@ -65,6 +65,10 @@ def _add_seed(
         return
     form = lifter.form(value, [forms[operand] for operand in value.operands])
     children = tuple(algebra.substitute(forms[operand], items) for operand in value.operands)
+    form = algebra.substitute(form, items)
+    dims = {half for name in value.names for half in _halves(items[name] if name in items else name)}
+    if form.free != dims:
+        return  # the value does not depend on all of its dims: as a node of its class it would bring them back
     if value.op == "exp" and children[0] not in space.stability.allowed:
         return  # a maximum is to be subtracted first
     over = value.attrs.get("over", ())
@@ -73,7 +77,7 @@ def _add_seed(
             _add_split_maximum(space, value, children[0], items)
         return
     attrs = tuple(sorted(value.attrs.items()))
-    space.seed(algebra.substitute(form, items), Node("op", (value.op, attrs), children, seed=True))
+    space.seed(form, Node("op", (value.op, attrs), children, seed=True))
 
 
 def _add_maximum(space: Space, exponent: Poly, over: list[str]) -> None:

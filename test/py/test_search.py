@@ -454,3 +454,36 @@ def test_speed(name: str, with_split: bool, limit: float) -> None:
     start = time.process_time()
     superoptimise(PROGRAMS[name](), SearchOptions(split=with_split))
     assert time.process_time() - start < 2 * limit
+
+
+# --- random programs ---
+
+
+def test_random_programs() -> None:
+    """Whatever is found for random terms equals them, and nothing ends in an exception."""
+    from test_normal_form import SIZES, Fuzzer, draw
+
+    sizes = {**SIZES, **{f"s{i}": 2 for i in range(1, 9)}}
+    end, programs, alternatives = time.monotonic() + 5.0, 0, 0
+    for seed in range(1000):
+        fuzzer = Fuzzer(seed)
+        inputs = fuzzer.terms.b.build().inputs
+        for _ in range(20):
+            value = fuzzer.grow()
+            graph = Graph("term", inputs, (value,))
+            if len(graph.topological()) > 36:
+                continue
+            fuzzer.pool.append(value)
+            if value.op in ("input", "constant") or time.monotonic() > end:
+                continue
+            programs += 1
+            arrays = draw(graph, seed)
+            want = evaluate(graph, arrays, sizes)[0]
+            for alternative in superoptimise(graph, SearchOptions(max_classes=300)).alternatives[1:]:
+                alternatives += 1
+                got = evaluate(alternative.graph, arrays, sizes)[0]
+                usable = np.isfinite(want) & (np.abs(want) < 1e6)
+                np.testing.assert_allclose(got[usable], want[usable], rtol=1e-5, atol=1e-5, err_msg=str(graph))
+        if time.monotonic() > end:
+            break
+    assert programs > 20 and alternatives > 10
