@@ -13,7 +13,6 @@ KNOWN_GAPS: dict[tuple[str, str, str], str] = {
     ("gather_in_the_middle", "*", "compiled"): _OP.format("gather"),
     ("concatenation_in_the_middle", "*", "compiled"): _OP.format("concat"),
     ("nan_at_a_masked_key", "*", "alternatives"): "the search moves a select off a value, which is then times zero",
-    ("rows_of_equal_logits_sum_to_one", "*", "alternatives"): "the search fails where x - x loses a dim",
     ("empty_rows_zero", "*", "*"): 'cleave.empty_rows = "zero" is verified and nothing more',
 }
 

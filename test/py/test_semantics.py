@@ -114,7 +114,7 @@ def test_more_tiles_than_a_y_axis_has() -> None:
     b = GraphBuilder("long")
     x = b.input("m n=2", "f16")
     compiled = compile_graph(b.build(b.reduce(b.cast(x, dtype="f32"), kind="sum", over=["n"])), {"m": 16})
-    rows = np.arange(70_001 * 2, dtype=np.float16).reshape(-1, 2) % 64
+    rows = (np.arange(70_001 * 2).reshape(-1, 2) % 64).astype(np.float16)
     np.testing.assert_array_equal(compiled([rows])[0], rows.astype(np.float32).sum(1))
 
 
