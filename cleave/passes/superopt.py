@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
+from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import from_graph, to_graph
-from cleave.search.superoptimise import Alternative, SearchOptions, SearchResult, superoptimise
+from cleave.search.superoptimise import SearchOptions, SearchResult, superoptimise
+
+CERTIFICATE_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,8 @@ class Superopt:
 
     ``keep``: how many of each kind (whole, split). ``split``: cut reductions into a symbolic number of parts.
     ``max_classes``, ``time_limit`` (seconds): bounds of the search. ``explain``: what was rejected and why, as remarks.
-    ``certificate``: a file for the proofs, as JSON.
+    ``certificate``: a file for the programs and their proofs, as JSON, which tools/check-certificate checks again.
+    ``report``: a file for one HTML page on what was explored and found.
     """
 
     keep: int = 4
@@ -31,18 +37,31 @@ class Superopt:
     seed: int = 0
     explain: bool = False
     certificate: str = ""
+    report: str = ""
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
+        self.run(ctx, module)
+
+    def run(self, ctx: ir.Context, module: ir.Module) -> dict[str, SearchResult]:
+        """``apply``; returns what was found for each function, by its name."""
         options = SearchOptions(self.max_classes, self.time_limit, self.keep, self.split, self.seed)
-        certificates: dict[str, list[dict[str, object]]] = {}
+        results: dict[str, SearchResult] = {}
         with ctx, ir.Location.unknown(ctx):
-            for func in [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]:
-                result = superoptimise(to_graph(func).deduplicated(), options)
+            functions = [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]
+            for number, func in enumerate(functions):
+                name = name_of(func)
+                _progress(f"superopt: {name} ({number + 1} of {len(functions)})")
+                results[name] = result = superoptimise(to_graph(func).deduplicated(), options)
                 _annotate(func, result, module)
-                certificates[name_of(func)] = [_proof(alternative) for alternative in result.alternatives]
-                _report(func, result, explain=self.explain)
-        if self.certificate:
-            _write(self.certificate, certificates)
+                _progress("")
+                _remarks(func, result, explain=self.explain)
+            if self.certificate:
+                _write(self.certificate, _certificates(results))
+            if self.report:
+                from cleave.passes.superopt_report import page
+
+                _write(self.report, page(results))
+        return results
 
 
 def _annotate(func: ir.Operation, result: SearchResult, module: ir.Module) -> None:
@@ -59,11 +78,25 @@ def _annotate(func: ir.Operation, result: SearchResult, module: ir.Module) -> No
         from_graph(alternative.graph.named(f"{name}__alternative{index + 1}"), module, attributes)
 
 
-def _proof(alternative: Alternative) -> dict[str, object]:
-    return {"program": str(alternative.graph), "cost": str(alternative.cost), **alternative.certificate.to_dict()}
+def _certificates(results: Mapping[str, SearchResult]) -> str:
+    """All programs as modules of one function each, with what was proved and tested of them."""
+    functions = {
+        name: [
+            {"program": _module_text(a.graph), "cost": str(a.cost), "split": a.split, **a.certificate.to_dict()}
+            for a in result.alternatives
+        ]
+        for name, result in results.items()
+    }
+    return json.dumps({"version": CERTIFICATE_VERSION, "functions": functions}, indent=2) + "\n"
 
 
-def _report(func: ir.Operation, result: SearchResult, *, explain: bool) -> None:
+def _module_text(graph: Graph) -> str:
+    module = ir.Module.create()
+    from_graph(graph, module)
+    return str(module)
+
+
+def _remarks(func: ir.Operation, result: SearchResult, *, explain: bool) -> None:
     if not result.statistics.complete:
         diagnostics.remark(func.location, f"the search of '{name_of(func)}' stopped early: these are the best so far")
     if explain:
@@ -71,8 +104,14 @@ def _report(func: ir.Operation, result: SearchResult, *, explain: bool) -> None:
             diagnostics.remark(func.location, f"rejected {rejected.what}: {rejected.why}")
 
 
-def _write(path: str, certificates: dict[str, list[dict[str, object]]]) -> None:
+def _progress(text: str) -> None:
+    """One line on a terminal, which the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _write(path: str, text: str) -> None:
     try:
-        Path(path).write_text(json.dumps(certificates, indent=2) + "\n")
+        Path(path).write_text(text)
     except OSError as error:
         raise CleaveError(f"cannot write {path}: {error.strerror}") from None
