@@ -38,29 +38,32 @@ class Target:
         return self.arch.startswith("sm_90")
 
 
-_KIB, _MIB, _T = 1024, 1024 * 1024, 1e12
-
+_ROWS = (
+    # name, arch, SMs, KiB shared per block, KiB per SM, TB/s DRAM, TB/s L2, MiB L2, TFLOP/s tensor, FMA, T special/s
+    ("a100", "sm_80", 108, 163, 164, 1.8, 4.5, 40, 260, 19, 2.4),
+    ("rtx3090", "sm_86", 82, 99, 100, 0.85, 2.5, 6, 70, 35, 2.2),
+    ("rtx4090", "sm_89", 128, 99, 100, 0.93, 4.0, 72, 165, 80, 5.1),
+    ("h100", "sm_90", 132, 227, 228, 3.0, 11.0, 50, 700, 60, 4.0),
+    ("h200", "sm_90", 132, 227, 228, 4.2, 11.0, 60, 700, 60, 4.0),
+    ("b200", "sm_100", 148, 227, 228, 7.0, 16.0, 120, 1600, 75, 4.5),
+)
 TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (
-        Target(
-            "a100", "sm_80", 108, 163 * _KIB, 164 * _KIB, 1.8 * _T, 4.5 * _T, 40 * _MIB, 260 * _T, 19 * _T, 2.4 * _T
-        ),
-        Target(
-            "rtx4090", "sm_89", 128, 99 * _KIB, 100 * _KIB, 0.93 * _T, 4.0 * _T, 72 * _MIB, 165 * _T, 80 * _T, 5.1 * _T
-        ),
-        Target(
-            "h100", "sm_90", 132, 227 * _KIB, 228 * _KIB, 3.0 * _T, 11.0 * _T, 50 * _MIB, 700 * _T, 60 * _T, 4.0 * _T
-        ),
-        Target(
-            "h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 4.2 * _T, 11.0 * _T, 60 * _MIB, 700 * _T, 60 * _T, 4.0 * _T
-        ),
-        Target(
-            "b200", "sm_100", 148, 227 * _KIB, 228 * _KIB, 7.0 * _T, 16.0 * _T, 120 * _MIB, 1600 * _T, 75 * _T, 4.5 * _T
-        ),
-    )
+    name: Target(
+        name,
+        arch,
+        sms,
+        block << 10,
+        sm << 10,
+        dram * 1e12,
+        l2 * 1e12,
+        size << 20,
+        tensor * 1e12,
+        fma * 1e12,
+        special * 1e12,
+    )  # fmt: skip
+    for name, arch, sms, block, sm, dram, l2, size, tensor, fma, special in _ROWS
 }
-_BY_ARCH = {"sm_80": "a100", "sm_89": "rtx4090", "sm_90": "h200", "sm_100": "b200"}
+_BY_ARCH = {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "rtx4090", "sm_90": "h200", "sm_100": "b200"}
 
 
 def target_named(name: str) -> Target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cleave.errors import CleaveError
@@ -28,7 +28,7 @@ passes, in the order given (options: --superopt{keep=4 explain} or --superopt="k
 output:
   -o FILE                      write to FILE, which is left alone on failure
   --emit=KIND                  mlir, or after --lower-to-triton ttir, ttgir, llir, ptx or cubin
-  --target=sm_90               the GPU for --emit (default sm_90)
+  --target=sm_90               the GPU for --schedule and --emit (default sm_90)
   --mlir-print-op-generic      ops in generic form
   --mlir-print-debuginfo       locations
 
@@ -123,10 +123,19 @@ def parse_into(options: Options, arguments: Sequence[str]) -> None:
     if len(inputs) > 1:
         raise CleaveError(f"more than one input: {', '.join(inputs)}", "cleave-opt")
     options.input = inputs[0] if inputs else "-"
+    options.elements = [(_for_target(element, options.target), nests) for element, nests in options.elements]
     if options.emit != "mlir" and (options.split or options.verify_diagnostics):
         raise CleaveError(
             "--emit writes one module; it goes with neither --split-input-file nor --verify-diagnostics", "cleave-opt"
         )
+
+
+def _for_target(element: Element, target: str) -> Element:
+    """The scheduler's cost model is that of ``--target``, unless its own options name one."""
+    is_schedule = element.name in ("schedule", "cleave-schedule")
+    if not is_schedule or target == Options.target or "target" in element.options:
+        return element
+    return replace(element, options=f"{element.options} target={target}".strip())
 
 
 def _flag(options: Options, argument: str, rest: list[str]) -> None:
