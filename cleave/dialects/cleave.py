@@ -172,7 +172,7 @@ def facts_of(op: ir.Operation) -> Facts:
 
 
 def choices_of(op: ir.Operation) -> dict[str, int]:
-    """The ``cleave.choices`` of a host function: what symbols that no argument binds are, if the launch says nothing."""
+    """The ``cleave.choices`` of a host function: what symbols are that no argument binds, if the launch is silent."""
     if "cleave.choices" not in op.attributes:
         return {}
     found: dict[str, int] = {}

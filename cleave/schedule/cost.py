@@ -187,7 +187,7 @@ def _count_contraction(instruction: Instruction, times: float, work: Workload) -
 
 
 def _shared(kernel: Kernel) -> tuple[int, int]:
-    """Bytes of tiles in shared memory: what feeds contractions outside loops; inside, every load, for all are pipelined.
+    """Bytes of tiles in shared memory: outside loops what feeds contractions; inside every load, for all are pipelined.
 
     So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys.
     """

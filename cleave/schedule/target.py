@@ -60,7 +60,7 @@ TARGETS: dict[str, Target] = {
         tensor * 1e12,
         fma * 1e12,
         special * 1e12,
-    )  # fmt: skip
+    )
     for name, arch, sms, block, sm, dram, l2, size, tensor, fma, special in _ROWS
 }
 _BY_ARCH = {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "rtx4090", "sm_90": "h200", "sm_100": "b200"}

@@ -6,7 +6,7 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.search.certificate import Certificate, Fingerprint, FloatCheck
 from cleave.search.fingerprint import FingerprintChecker
-from cleave.search.floats import FloatChecker
+from cleave.search.floats import DRAWS, FloatChecker
 from cleave.search.interpret import Unsupported
 from cleave.search.lift import Lifter, Unliftable
 from cleave.search.terms import OutOfFuel, Poly, show
@@ -18,6 +18,7 @@ class Checker:
     def __init__(self, source: Graph, lifter: Lifter, goals: list[Poly], seed: int) -> None:
         self.source, self.lifter, self.goals = source, lifter, goals
         self.floats = FloatChecker(source, seed, lifter.algebra.fixed)
+        self._obstacles: dict[str, str] = {}
         self.fingerprint = FingerprintChecker(source, seed, lifter.algebra.fixed)
 
     def check(self, graph: Graph) -> tuple[Certificate | None, str]:
@@ -30,16 +31,33 @@ class Checker:
             if forms[output] is not goal:
                 return None, f"output {number} has another normal form: {show(forms[output])}"
         notes: list[str] = []
-        floats: FloatCheck | None = None
         fingerprint: Fingerprint | None = None
+        floats: FloatCheck | None = None
         try:
-            fingerprint, why = self.fingerprint.check(graph)
-            if fingerprint is None:
-                return None, why
-            floats, why = self.floats.check(graph)
-            if floats is None:
-                return None, why
-        except (Unsupported, CleaveError) as error:
-            notes.append(f"not evaluated: {error}")
+            if self._can_evaluate("prime fields", notes):
+                fingerprint, why = self.fingerprint.check(graph)
+                if fingerprint is None:
+                    return None, why
+            if self._can_evaluate("floats", notes):
+                floats, why = self.floats.check(graph)
+                if floats is None:
+                    return None, why
+        except (Unsupported, CleaveError, IndexError, ValueError) as error:
+            return None, f"cannot be evaluated, though the source can: {error}"
         facts = (*graph.facts.texts, *(f"{name} = {value}" for name, value in self.lifter.algebra.fixed.items()))
         return Certificate(tuple(map(show, self.goals)), facts, fingerprint, floats, tuple(notes)), ""
+
+    def _can_evaluate(self, where: str, notes: list[str]) -> bool:
+        """Whether the source itself can be evaluated there; if not, the certificate says so."""
+        if where not in self._obstacles:
+            self._obstacles[where] = ""
+            try:
+                if where == "floats":
+                    self.floats.reference(DRAWS[0])
+                else:
+                    self.fingerprint.reference()
+            except (Unsupported, CleaveError, IndexError, ValueError) as error:
+                self._obstacles[where] = f"not evaluated in {where}: {error}"
+        if self._obstacles[where]:
+            notes.append(self._obstacles[where])
+        return not self._obstacles[where]

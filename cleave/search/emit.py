@@ -142,9 +142,20 @@ class Emitter:
         if key.op == "input":
             return self.source.inputs[int(str(key.raw_attrs["index"]))]
         values = tuple(
-            self.cast(self.value(poly), dtype) for poly, dtype in zip(operands, key.operand_dtypes, strict=True)
+            self._with_dims(self.cast(self.value(poly), dtype), names)
+            for poly, dtype, names in zip(operands, key.operand_dtypes, key.operand_names, strict=True)
         )
         return Value(key.op, values, TensorType(key.dims, key.dtype), key.raw_attrs)
+
+    def _with_dims(self, value: Value, names: tuple[str, ...]) -> Value:
+        """The value with the dims that an opaque op saw: repeated along those that it does not depend on."""
+        missing = tuple(Dim(name, self.sizes[name]) for name in names if name not in value.names)
+        if missing:
+            zero = self.builder.constant(False if value.dtype == "i1" else 0, value.dtype, missing)
+            value = self.builder.op("max" if value.dtype == "i1" else "add", value, zero)
+        if value.names == names:
+            return value
+        return Value("cast", (value,), TensorType(tuple(Dim(name, value.size(name)) for name in names), value.dtype))
 
     def position(self, node: Node) -> Value:
         """0, 1, 2, … along a dimension or a cut one."""

@@ -9,6 +9,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import Fingerprint
+from cleave.search.check_sizes import completed, reduced_symbols, symbols_of
 from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
 from cleave.search.interpret import Interpreter, Unsupported
 
@@ -30,37 +31,25 @@ class FingerprintChecker:
 
     def _sizes(self) -> dict[str, int]:
         """Distinct sizes while the work allows it, else the smallest ones twice."""
-        symbols = self._symbols()
+        symbols = symbols_of(self.source)
         sizes: dict[str, int] = {}
         for largest in range(len(SIZES), 1, -1):
             sizes = self._completed({symbol: SIZES[i % largest] for i, symbol in enumerate(symbols)})
             if work(self.source, sizes) <= MAX_WORK:
                 return sizes
-        raise Unsupported(f"too much work for prime fields with {dict(self.fixed)}")
-
-    def _symbols(self) -> list[str]:
-        return sorted({s for value in self.source.topological() for dim in value.dims for s in dim.size.symbols})
+        raise Unsupported("too much work for prime fields")
 
     def _completed(self, sizes: dict[str, int]) -> dict[str, int]:
-        counts = dict.fromkeys(("s", *(f"s{i}" for i in range(1, 9))), 2)
-        return {**counts, **sizes, **self.fixed}
+        return completed(self.source, sizes, 2, self.fixed)
 
     def _smallest(self) -> dict[str, int]:
         """Reduced dims short, so that all elements of some reduction have the roots that are needed."""
-        reduced = {
-            symbol
-            for value in self.source.topological()
-            if value.op in ("contract", "reduce")
-            for name in value.attrs["over"]
-            for operand in value.operands
-            if name in operand.names
-            for symbol in operand.size(name).symbols
-        }
-        return self._completed({symbol: 2 if symbol in reduced else 3 for symbol in self._symbols()})
+        reduced = reduced_symbols(self.source)
+        return self._completed({symbol: 2 if symbol in reduced else 3 for symbol in symbols_of(self.source)})
 
     def check(self, graph: Graph) -> tuple[Fingerprint | None, str]:
         """The fingerprint, or None and where the programs differ."""
-        points = self._reference()
+        points = self.reference()
         compared = 0
         for inputs, expected in points:
             outputs = Interpreter(FieldDomain(), self.sizes).run(graph, inputs)
@@ -76,7 +65,7 @@ class FingerprintChecker:
         bound = (DEGREE / P) ** samples if samples else 1.0
         return Fingerprint(P, Q, self.seed, samples, dict(self.sizes), bound, note), ""
 
-    def _reference(self) -> list[tuple[list[Any], list[Any]]]:
+    def reference(self) -> list[tuple[list[Any], list[Any]]]:
         """Points where something of the source is defined."""
         if self._points is None:
             self.sizes = self._sizes()

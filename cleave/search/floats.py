@@ -9,6 +9,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
 from cleave.search.certificate import FloatCheck
+from cleave.search.check_sizes import completed, reduced_symbols, symbols_of
 from cleave.search.interpret import Interpreter, Unsupported
 
 SMALL = (5, 3, 7, 4, 6, 9, 2, 8, 11, 10, 13, 12)
@@ -159,7 +160,7 @@ class FloatChecker:
     def __init__(self, source: Graph, seed: int, fixed: Mapping[str, int]) -> None:
         """``fixed`` has the symbols whose static extent the normal form relies on."""
         self.source, self.seed = source, seed
-        self.sizes = {**check_sizes(source), **fixed}
+        self.sizes = check_sizes(source, fixed)
         self._references: dict[str, tuple[list[Any], list[Any], list[Any]]] = {}
 
     def check(self, graph: Graph) -> tuple[FloatCheck | None, str]:
@@ -171,7 +172,7 @@ class FloatChecker:
             for draw in DRAWS:
                 if draw.masked and not mask_inputs(self.source):
                     continue
-                inputs, exact, own = self._reference(draw)
+                inputs, exact, own = self.reference(draw)
                 if not draw.spread and not draw.mean:
                     mine = self._run(graph, inputs, declared=False)
                     differences = max(differences, *(distance(a, b) for a, b in zip(mine, exact, strict=True)))
@@ -190,7 +191,7 @@ class FloatChecker:
                 names.append(draw.name)
         return FloatCheck(dict(self.sizes), tuple(names), differences, source_error, error), ""
 
-    def _reference(self, draw: Draw) -> tuple[list[Any], list[Any], list[Any]]:
+    def reference(self, draw: Draw) -> tuple[list[Any], list[Any], list[Any]]:
         """Inputs and what the source makes of them: exactly, and in its types.
 
         A draw on which the source itself overflows shows nothing about accuracy, so it is taken smaller.
@@ -246,26 +247,15 @@ def mask_inputs(graph: Graph) -> list[int]:
     ]
 
 
-def check_sizes(graph: Graph) -> dict[str, int]:
-    """Small distinct sizes; reduced dims have their real extent where it is not too large. Of four parts the last are short or empty."""
-    reduced = {
-        symbol
-        for value in graph.topological()
-        if value.op in ("contract", "reduce")
-        for name in value.attrs["over"]
-        for operand in value.operands
-        if name in operand.names
-        for symbol in operand.size(name).symbols
-    }
-    symbols = sorted({s for value in graph.topological() for dim in value.dims for s in dim.size.symbols})
+def check_sizes(graph: Graph, fixed: Mapping[str, int]) -> dict[str, int]:
+    """Small sizes; reduced dims have their real extent where it is not too large. Of four parts the last are empty."""
+    reduced = reduced_symbols(graph)
     sizes: dict[str, int] = {}
-    for number, symbol in enumerate(symbols):
+    for number, symbol in enumerate(symbols_of(graph)):
         extent = graph.extents.get(symbol)
         real = extent is not None and symbol in reduced and extent <= MAX_EXTENT
         sizes[symbol] = extent if real and extent is not None else SMALL[number % len(SMALL)]
-    for definition in ("s", *(f"s{i}" for i in range(1, 9))):
-        sizes.setdefault(definition, 4)
-    return sizes
+    return completed(graph, sizes, 4, fixed)
 
 
 def draw_inputs(graph: Graph, sizes: Mapping[str, int], draw: Draw, seed: int) -> list[Any]:

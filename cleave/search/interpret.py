@@ -150,6 +150,16 @@ class Interpreter:
         names = tuple(into.name if n == value.attrs["dim"] else n for n in args[0].names)
         return Named(np.take(args[0].array, places, axis=axis), names)
 
+    def _gather(self, value: Value, args: list[Named]) -> Named:
+        import numpy as np
+
+        source, indices = args
+        if set(source.names) & set(indices.names):
+            raise Unsupported("a gather with shared dims is not evaluated")
+        axis = source.names.index(value.attrs["dim"])
+        names = (*source.names[:axis], *indices.names, *source.names[axis + 1 :])
+        return Named(np.take(source.array, indices.array.astype(int), axis=axis), names)
+
     def _concat(self, value: Value, args: list[Named]) -> Named:
         import numpy as np
 

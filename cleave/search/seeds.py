@@ -66,8 +66,8 @@ def _add_seed(
     form = lifter.form(value, [forms[operand] for operand in value.operands])
     children = tuple(algebra.substitute(forms[operand], items) for operand in value.operands)
     form = algebra.substitute(form, items)
-    dims = {half for name in value.names for half in _halves(items[name] if name in items else name)}
-    if form.free != dims:
+    dims = {half for name in value.names for half in _halves(items.get(name) or name)}
+    if form.free != frozenset(dims):
         return  # the value does not depend on all of its dims: as a node of its class it would bring them back
     if value.op == "exp" and children[0] not in space.stability.allowed:
         return  # a maximum is to be subtracted first
@@ -108,7 +108,7 @@ def summed_exponents(
     for value in graph.topological():
         if value.op not in ("contract", "reduce") or value.attrs.get("kind", "sum") != "sum":
             continue
-        over = [half for name in value.attrs["over"] for half in _halves(items[name] if name in items else name)]
+        over = [half for name in value.attrs["over"] for half in _halves(items.get(name) or name)]
         for operand in value.operands:
             for mono, _ in forms[operand]:
                 exponent = lifter.algebra.substitute(exponent_of(lifter.algebra, mono), items)

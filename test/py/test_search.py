@@ -12,8 +12,9 @@ from functools import cache
 import graphs
 import numpy as np
 import pytest
-from search_programs import PROGRAMS, evaluate, inputs_of, sizes_of
+from search_programs import PROGRAMS, evaluate, inputs_of, scores, sizes_of, softmax_times
 
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
 
@@ -376,6 +377,41 @@ def test_parts_around_an_opaque_op_are_optimised() -> None:
     result = superoptimise(graph)
     assert any(divides_last(a.graph, "n") for a in whole(result))
     assert all(any(v.op == "gather" for v in a.graph.topological()) for a in result.alternatives)
+
+
+def repeated_heads() -> Graph:
+    """Keys and values repeated for each query head of a group, as exporters write it."""
+    b = GraphBuilder("repeated")
+    q = b.input([Dim.parse("h=kv*g"), Dim.parse("m"), Dim.parse("d")], "f16")
+    once = b.constant(0.0, "f16", (Dim.parse("g"),))
+    k, v = (b.merge(b.add(b.input(f"kv n {x}", "f16"), once), dims=["kv", "g"], into="h=kv*g") for x in "de")
+    return b.build(b.cast(softmax_times(b, scores(b, q, k), v), dtype="f16"))
+
+
+def joined_keys() -> Graph:
+    b = GraphBuilder("joined")
+    q, v = b.input("m d", "f16"), b.input([Dim.parse("n=n1+n2"), Dim.parse("e")], "f16")
+    k = b.concat(b.input("n1 d", "f16"), b.input("n2 d", "f16"), dims=["n1", "n2"], into="n=n1+n2")
+    return b.build(softmax_times(b, scores(b, q, k), v))
+
+
+def packed_keys_and_values() -> Graph:
+    b = GraphBuilder("packed")
+    q, both = b.input("m d", "f16"), b.input("n c=96", "f16")
+    k, v = b.slice(both, dim="c", into="d", offset="0"), b.slice(both, dim="c", into="e=32", offset="64")
+    return b.build(softmax_times(b, scores(b, q, k), v))
+
+
+@pytest.mark.parametrize("make", [repeated_heads, joined_keys, packed_keys_and_values])
+def test_views_of_inputs_stay_and_the_rest_is_found(make: Callable[[], Graph]) -> None:
+    result = superoptimise(make())
+    found = [a for a in whole(result) if divides_last(a.graph, "n")]
+    assert found and all(a.certificate.floats and a.certificate.fingerprint for a in found)
+
+
+def test_a_split_source_is_found_whole_too() -> None:
+    result = superoptimise(graphs.split_attention())
+    assert any(not any(v.op == "split" for v in a.graph.topological()) for a in result.alternatives)
 
 
 def test_one_tensor_in_two_roles() -> None:
