@@ -1,0 +1,43 @@
+"""Sizes at which the checks evaluate programs: small, and such that the program makes sense at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cleave.dialects.dims import parse, sym
+from cleave.dialects.graph import Graph
+from cleave.dialects.ops import parse_dim
+
+
+def symbols_of(graph: Graph) -> list[str]:
+    """All symbols of the graph's dims, sorted."""
+    return sorted({s for value in graph.topological() for dim in value.dims for s in dim.size.symbols})
+
+
+def reduced_symbols(graph: Graph) -> set[str]:
+    """Symbols of dims that some op sums or takes a maximum over."""
+    return {
+        symbol
+        for value in graph.topological()
+        if value.op in ("contract", "reduce")
+        for name in value.attrs["over"]
+        for operand in value.operands
+        if name in operand.names
+        for symbol in operand.size(name).symbols
+    }
+
+
+def completed(graph: Graph, sizes: Mapping[str, int], parts: int, fixed: Mapping[str, int]) -> dict[str, int]:
+    """The sizes and what follows: definitions among the facts, room for slices, ``parts`` for split counts."""
+    result = {**dict.fromkeys(("s", *(f"s{i}" for i in range(1, 9))), parts), **sizes, **fixed}
+    for value in graph.topological():
+        if value.op == "slice":
+            whole = str(value.operands[0].size(value.attrs["dim"]))
+            end = parse(str(value.attrs["offset"])) + value.size(parse_dim(value.attrs["into"]).name)
+            if whole in result:
+                result[whole] = max(result[whole], end.evaluate(result))
+    for symbol in symbols_of(graph):
+        defined = graph.facts.simplify(sym(symbol))
+        if defined is not sym(symbol) and defined.symbols <= result.keys():
+            result[symbol] = defined.evaluate(result)
+    return result
