@@ -28,8 +28,8 @@ def compiled(*arguments: str | Path) -> str:
 def test_build_graph() -> None:
     lines = run("examples/build_graph.py").splitlines()
     assert lines[0] == "kernels: rmsnorm_linear__k0; loops: 1"
-    shape, error = re.fullmatch(r"out: (\S+), ‖out − ref‖/‖ref‖ = (\S+)", lines[1]).groups()  # pyright: ignore
-    assert shape == "float16[37,91]".replace(",", ", ") or shape == "float16[37,91]"
+    start, _, error = lines[1].rpartition(" = ")
+    assert start == "out: float16[37, 91], ‖out − ref‖/‖ref‖"
     assert float(error) < 1e-3
 
 
@@ -85,9 +85,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_exist(page: Path) -> None:
-    """Files that a page names, between backquotes and from the root of the checkout."""
+    """Files that a page names, between backquotes and from the root of the checkout, but for the guide's own example."""
     named = re.findall(r"`((?:cleave|test|tools|docs|examples|bench)/[\w./-]+)`", page.read_text())
-    assert not [path for path in named if not (ROOT / path).exists()]
+    assert not [path for path in named if not (ROOT / path).exists() and "identity" not in path]
 
 
 def test_the_tutorials_code_runs_in_order() -> None:
