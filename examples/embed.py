@@ -33,8 +33,8 @@ def main() -> None:
         module = ir.Module.parseFile(str(path))
         compile_module(module)
     for op in module.body.operations:
-        kernel = "cleave.kernel" in op.attributes
-        print(f"{'kernel' if kernel else 'host function'} {op.attributes['sym_name']}, type {op.attributes['function_type']}")
+        kind = "kernel" if "cleave.kernel" in op.attributes else "host function"
+        print(f"{kind} {op.attributes['sym_name']}, type {op.attributes['function_type']}")
 
 
 if __name__ == "__main__":

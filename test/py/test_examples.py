@@ -85,7 +85,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_exist(page: Path) -> None:
-    """Files that a page names, between backquotes and from the root of the checkout, but for the guide's own example."""
+    """Files that a page names, between backquotes and from the root of the checkout, but for the guide's example."""
     named = re.findall(r"`((?:cleave|test|tools|docs|examples|bench)/[\w./-]+)`", page.read_text())
     assert not [path for path in named if not (ROOT / path).exists() and "identity" not in path]
 
