@@ -73,6 +73,7 @@ class Renamer:
             if name in self.parts and self.parts[name].outer in names
         }
         if captured:
+            self._inherit_parts(captured)
             operands = tuple(self.substitute(operand, captured) for operand in operands)
             attrs = {**attrs, "over": tuple(captured.get(name, name) for name in attrs["over"])}
         operands = tuple(self.substitute(operand, names) for operand in operands)
@@ -100,6 +101,7 @@ class Renamer:
         clash = [name for name in attrs["over"] if name in outer] if value.op in REDUCTIONS else []
         if clash:
             names = {name: self._bound_name(name) for name in clash}
+            self._inherit_parts(names)
             operands = tuple(self.substitute(operand, names) for operand in operands)
             attrs = {**attrs, "over": tuple(names.get(name, name) for name in attrs["over"])}
         if operands == value.operands:
@@ -123,6 +125,13 @@ class Renamer:
             operands = tuple(self.split(operand, name, outer, inner) for operand in value.operands)
             return Value(value.op, operands, type_, value.attrs, value.location)
         raise CleaveError(f"a split of the result of cleave.{value.op} cannot be scheduled yet", value.location)
+
+    def _inherit_parts(self, names: Mapping[str, str]) -> None:
+        """A new name for the inner dim of a split is one as well."""
+        for old, new in names.items():
+            if old in self.parts and new not in self.parts:
+                part = self.parts[old]
+                self.parts[new] = Part(names.get(part.outer, part.outer), part.whole)
 
     def _inner_name(self, name: str, outer: str) -> str:
         """The inner dim that goes with a renamed outer dim."""
