@@ -21,6 +21,7 @@ from cleave.search.terms import (
     Mono,
     OutOfFuel,
     Pair,
+    Piece,
     Poly,
     mono_free,
     mono_key,
@@ -139,7 +140,10 @@ class Algebra(Arithmetic):
 
     def _sum_of_product(self, names: Sequence[str], mono: Mono) -> Poly:
         self.work += 1
-        bound = list(names)
+        unmerged, bound = self._unmerge(names, self.of_mono(mono))
+        if len(unmerged) != 1 or unmerged.terms[0][1] != 1:
+            return self.sum_over(bound, unmerged)
+        mono = unmerged.terms[0][0]
         flat = self._flatten(bound, mono)
         if len(flat) != 1 or flat.terms[0][1] != 1:
             return self.sum_over(bound, flat)
@@ -185,6 +189,24 @@ class Algebra(Arithmetic):
             else:
                 result = self.mul(result, self.of_mono(((atom, e),)))
         return result
+
+    def _unmerge(self, names: Sequence[str], body: Poly) -> tuple[Poly, list[str]]:
+        """Bound dims that occur in the pieces they were merged from are bound as these: ``Σ_h`` is ``Σ_kv Σ_g``."""
+        bound = list(names)
+        for name in names:
+            pieces = sorted(
+                {p for mono, _ in body for a, _ in mono for p in a.pieces if p.name == name},
+                key=lambda p: (str(p.outer_size), str(p.inner_size), p.is_outer),
+            )
+            if not pieces:
+                continue
+            self._fresh += 2
+            outer, inner = f"~{self._fresh - 1}", f"~{self._fresh}"
+            sizes = pieces[0].outer_size, pieces[0].inner_size
+            self.sizes[outer], self.sizes[inner] = sizes
+            body = self.substitute(body, {name: Pair(outer, inner, self.sizes[name], *sizes)})
+            bound = [n for n in bound if n != name] + [outer, inner]
+        return body, bound
 
     def _merge_pairs(self, bound: Sequence[str], body: Poly) -> tuple[Poly, list[str]]:
         """The whole dimension in the place of a pair whose two names are bound and occur in nothing else."""
@@ -257,7 +279,7 @@ class Algebra(Arithmetic):
             mono, c = body.terms[0]
             factor = tuple((a, e) for a, e in mono if not a.free & set(names) and positive(((a, e),)))
             body = self.of_mono(tuple(pair for pair in mono if pair not in factor), c)
-        bound = [name for name in names if name in body.free]
+        body, bound = self._unmerge([name for name in names if name in body.free], body)
         atom = body.single
         if atom is not None and atom.kind == "max":
             body, inner = self._open(atom.data[0], atom.data[1])
@@ -281,6 +303,7 @@ class Algebra(Arithmetic):
             bound.extend(inner)
         if not bound:
             return poly
+        poly, bound = self._unmerge(bound, poly)
         merged, bound = self._merge_pairs(bound, poly)
         named, body = self._canonical(bound, merged)
         return self.of_atom(self.atom("red", kind, named, body))
@@ -294,13 +317,25 @@ class _Whole(str):
 
 def _replace(item: Item, items: Mapping[str, Item]) -> Item:
     if isinstance(item, str):
-        return items.get(item, item)
+        return items.get(item) or item
+    if isinstance(item, Piece):
+        return _replace_piece(item, items.get(item.name) or item.name)
     outer, inner = items.get(item.outer, item.outer), items.get(item.inner, item.inner)
     if isinstance(outer, _Whole) and isinstance(inner, _Whole):
         return str(outer)
+    if isinstance(outer, Piece) and isinstance(inner, Piece) and outer == inner._replace(is_outer=True):
+        return outer.name  # cut and merged again
     if not isinstance(outer, str) or not isinstance(inner, str):
         raise OutOfFuel("a part of a dimension is cut again")
     return item._replace(outer=outer, inner=inner)
+
+
+def _replace_piece(piece: Piece, by: Item) -> Item:
+    if isinstance(by, Pair) and (by.outer_size, by.inner_size) == (piece.outer_size, piece.inner_size):
+        return by.outer if piece.is_outer else by.inner  # merged and cut again
+    if not isinstance(by, str) or isinstance(by, _Whole):
+        raise OutOfFuel("a merged dimension is cut or merged in another way")
+    return piece._replace(name=by)
 
 
 def _components(bound: Sequence[str], mono: Mono) -> list[tuple[list[str], Mono]]:

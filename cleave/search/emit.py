@@ -15,7 +15,7 @@ from cleave.search.feeds import Feeds, wider
 from cleave.search.lift import LeafKey, Lifter
 from cleave.search.numbers import nearest
 from cleave.search.space import Node, Space
-from cleave.search.terms import Atom, Item, Number, Poly
+from cleave.search.terms import Atom, Item, Number, Pair, Piece, Poly
 
 _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "max": ("max", ""), "prod": ("prod", "")}
 
@@ -160,8 +160,12 @@ class Emitter:
     def position(self, node: Node) -> Value:
         """0, 1, 2, … along a dimension or a cut one."""
         dtype, item = node.data
-        name = item if isinstance(item, str) else f"{item.outer}_{item.inner}"
-        dim = Dim(name, self.sizes[name] if isinstance(item, str) else item.whole)
+        if isinstance(item, str):
+            dim = Dim(item, self.sizes[item])
+        elif isinstance(item, Pair):
+            dim = Dim(f"{item.outer}_{item.inner}", item.whole)
+        else:
+            dim = Dim(f"{item.name}_piece", item.outer_size if item.is_outer else item.inner_size)
         value = self.builder.index(dim=str(dim), dtype=dtype)
         return self._with_items(value, (dim,), (item,))
 
@@ -171,7 +175,7 @@ class Emitter:
         taken = {dim.name for dim in dims}
         steps: list[tuple[str, Item]] = []
         for dim, item in moved:
-            names = {item} if isinstance(item, str) else {item.outer, item.inner}
+            names = {item.outer, item.inner} if isinstance(item, Pair) else {getattr(item, "name", item)}
             source = dim.name
             if names & (taken - {dim.name}):
                 source = f"{dim.name}_was"
@@ -180,10 +184,40 @@ class Emitter:
         for source, item in steps:
             if isinstance(item, str):
                 value = self.builder.rename(value, **{"from": source, "to": str(Dim(item, self.sizes[item]))})
-            else:
+            elif isinstance(item, Pair):
                 into = [str(Dim(item.outer, item.outer_size)), str(Dim(item.inner, item.inner_size))]
                 value = self.builder.split(value, dim=source, into=into)
+        pieces = {step: item for step, item in steps if isinstance(item, Piece)}
+        for merged in dict.fromkeys(item.name for item in pieces.values()):
+            halves = {item.is_outer: (step, item) for step, item in pieces.items() if item.name == merged}
+            if len(halves) != sum(item.name == merged for item in pieces.values()):
+                raise CleaveError(f"a dimension of '{merged}' is used twice in one view")
+            value = self._merged(value, merged, halves)
         return value
+
+    def _merged(self, value: Value, merged: str, halves: dict[bool, tuple[str, Piece]]) -> Value:
+        """A view under a merged dimension, repeated along the half that the value does not have."""
+        names: list[str] = []
+        any_piece = next(iter(halves.values()))[1]
+        for is_outer in (True, False):
+            if is_outer not in halves:
+                name = f"{merged}_{'outer' if is_outer else 'inner'}"
+                size = any_piece.outer_size if is_outer else any_piece.inner_size
+                zero = self.builder.constant(0, value.dtype, (Dim(name, size),))
+                value = self.builder.add(value, zero)
+            else:
+                name = halves[is_outer][0]
+            names.append(name)
+        return self.builder.merge(value, dims=names, into=str(Dim(merged, self.sizes[merged])))
+
+    def merge(self, node: Node) -> Value:
+        dims, into = node.data
+        value = self._with_dims_of(self.value(node.children[0]), dims)
+        return self.builder.merge(value, dims=list(dims), into=str(Dim(into, self.sizes[into])))
+
+    def _with_dims_of(self, value: Value, dims: tuple[str, ...]) -> Value:
+        missing = tuple(Dim(name, self.sizes[name]) for name in dims if name not in value.names)
+        return self.builder.add(value, self.builder.constant(0, value.dtype, missing)) if missing else value
 
     # --- pointwise -------------------------------------------------------------------------------------------------
 
@@ -388,4 +422,5 @@ _RULES: Mapping[str, Callable[[Emitter, Node], Value]] = {
     "contract": Emitter.contract,
     "reduce": Emitter.reduce,
     "rename": Emitter.rename,
+    "merge": Emitter.merge,
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from cleave.search.contractions import contraction_nodes
+from cleave.search.merge import unmerged_nodes
 from cleave.search.space import Node, Space
 from cleave.search.split import split_nodes
 from cleave.search.stability import exponent_of
@@ -17,6 +18,7 @@ def nodes_of(space: Space, poly: Poly) -> Iterator[Node]:
     if poly.constant is not None:
         yield Node("const", (poly.constant,), ())
         return
+    yield from unmerged_nodes(space, poly)
     if space.is_known_maximum(poly):
         return  # taking a factor out of it would only make a second maximum
     chi = _common_condition(poly)

@@ -178,7 +178,9 @@ class Extractor:
         return found
 
     def _price(self, node: Node, poly: Poly) -> tuple[float, float]:
-        if node.kind in ("leaf", "const", "rename", "split", "round"):
+        if node.kind == "leaf" and any(atom.pieces for mono, _ in poly for atom, _ in mono):
+            return self._elements(poly.free), 0.0  # repeated, then merged: a copy
+        if node.kind in ("leaf", "const", "rename", "split", "round", "merge"):
             return 0.0, 0.0
         over: tuple[str, ...] = ()
         if node.kind == "contract":

@@ -24,12 +24,12 @@ ROOT = 4  # of order Q in the field of P
 
 
 class Element:
-    """``b`` is None where only the first part is known."""
+    """``b`` is None where only the first part is known. ``held``: a type that holds it already."""
 
-    __slots__ = ("a", "b")
+    __slots__ = ("a", "b", "held")
 
-    def __init__(self, a: int, b: int | None) -> None:
-        self.a, self.b = a, b
+    def __init__(self, a: int, b: int | None, held: str = "") -> None:
+        self.a, self.b, self.held = a, b, held
 
     def __repr__(self) -> str:
         return f"({self.a}, {self.b})"
@@ -79,6 +79,9 @@ def _both(x: int | None, y: int | None, function: Callable[[int, int], int]) -> 
 def add(x: Any, y: Any) -> Any:
     if x is LOWEST or y is LOWEST:
         return LOWEST
+    for one, other in ((x, y), (y, x)):
+        if one.a == 0 and one.b == 0:
+            return other
     return Element((x.a + y.a) % P, _both(x.b, y.b, lambda u, v: u + v))
 
 
@@ -177,6 +180,15 @@ def sigmoid(x: Any) -> Any:
 @_defined
 def exp2(x: Any) -> Any:
     return LOWEST if x is LOWEST else exp(mul(x, hashed("log", number(2))))
+
+
+def rounded(x: Any, dtype: str) -> Any:
+    """A user's rounding: some element of the type, the same one for the same argument."""
+    if isinstance(x, Special) or x.held == dtype:
+        return x
+    result = hashed(f"round_{dtype}", x)
+    result.held = dtype
+    return result
 
 
 def _opaque(name: str) -> Callable[..., Any]:
@@ -279,8 +291,7 @@ class FieldDomain:
     def rounded(self, array: Any, value: Value, transparent: bool) -> Any:
         if not rounding.rounds(value) or transparent:
             return array
-        name = f"round_{value.dtype}"
-        return apply(_defined(lambda x: x if x is LOWEST else hashed(name, x)), array)
+        return apply(lambda x: rounded(x, value.dtype), array)
 
 
 def boxed(item: Any) -> Any:

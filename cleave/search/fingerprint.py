@@ -104,7 +104,7 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: str) -> list[Any]:
         for extent in shape:
             count *= extent
         if ops.is_float(value.dtype):
-            items: list[Any] = [Element(rng.randrange(P), rng.randrange(Q)) for _ in range(count)]
+            items: list[Any] = [Element(rng.randrange(P), rng.randrange(Q), value.dtype) for _ in range(count)]
         elif value.dtype == "i1":
             items = [bool(rng.getrandbits(1)) for _ in range(count)]
         else:

@@ -18,7 +18,7 @@ from cleave.dialects.graph import Graph, Value
 from cleave.search.binders import Algebra
 from cleave.search.normal_form import HALF
 from cleave.search.numbers import nearest
-from cleave.search.terms import Item, OutOfFuel, Pair, Poly
+from cleave.search.terms import Item, OutOfFuel, Pair, Piece, Poly
 
 
 class Unliftable(Exception):
@@ -55,10 +55,19 @@ class Lifter:
         for value in values:
             self._check_sizes(value)
             form = self.form(value, [forms[operand] for operand in value.operands])
-            if rounding.rounds(value) and value not in transparent:
+            if rounding.rounds(value) and value not in transparent and not self._holds(form, value.dtype):
                 form = self.algebra.fn(f"round_{value.dtype}", form)
             forms[value] = form
         return forms
+
+    def _holds(self, form: Poly, dtype: str) -> bool:
+        """Whether the type holds the value already, so that rounding to it does nothing."""
+        atom = form.single
+        if atom is None:
+            return False
+        if atom.kind == "leaf":
+            return self.leaves[atom.data[0]].dtype == dtype
+        return atom.kind == "fn" and atom.data[0] == f"round_{dtype}"
 
     def _check_sizes(self, value: Value) -> None:
         sizes = self.algebra.sizes
@@ -72,7 +81,7 @@ class Lifter:
             return self._cast(value, args[0])
         if value.op in _STRUCTURE:
             return _STRUCTURE[value.op](self, value, args)
-        if value.op not in ops.OPS or value.op in ("gather", "concat", "merge", "slice", "input"):
+        if value.op not in ops.OPS or value.op in ("gather", "concat", "slice", "input"):
             return self._leaf(value, args)
         if not ops.is_float(value.dtype) or any(not ops.is_float(operand.dtype) for operand in value.operands):
             return self._discrete(value, args)
@@ -149,6 +158,17 @@ class Lifter:
         outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
         pair = self.pair(outer, inner, value.operands[0].size(name))
         return self.algebra.substitute(args[0], {name: pair})
+
+    def merge(self, value: Value, args: list[Poly]) -> Poly:
+        """Two dims in one, as positions within it; any other merge is an opaque view."""
+        names, into = value.attrs["dims"], ops.parse_dim(value.attrs["into"]).name
+        if len(names) != 2:
+            return self._leaf(value, args)
+        outer, inner = (value.operands[0].size(name) for name in names)
+        if outer * inner is not value.size(into):
+            return self._leaf(value, args)
+        pieces = {name: Piece(into, first, outer, inner) for name, first in zip(names, (True, False), strict=True)}
+        return self.algebra.substitute(args[0], pieces)
 
     def pair(self, outer: Dim, inner: Dim, whole: Size) -> Pair:
         """The item for a dimension that is cut in two, its sizes made known."""
@@ -256,6 +276,7 @@ _STRUCTURE: dict[str, Callable[[Lifter, Value, list[Poly]], Poly]] = {
     "index": Lifter.index,
     "rename": Lifter.rename,
     "split": Lifter.split,
+    "merge": Lifter.merge,
 }
 
 __all__ = ["LeafKey", "Lifter", "OutOfFuel", "Unliftable", "has_part_maximum"]

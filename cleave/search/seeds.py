@@ -9,7 +9,7 @@ from cleave.dialects.graph import Graph, Value
 from cleave.search.lift import Lifter
 from cleave.search.space import Cut, Node, Space
 from cleave.search.stability import Stability, exponent_of
-from cleave.search.terms import Item, OutOfFuel, Poly
+from cleave.search.terms import Item, OutOfFuel, Pair, Poly
 
 _ALGEBRA = frozenset(
     "neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs add sub mul div max min pow contract reduce".split()
@@ -58,6 +58,11 @@ def _add_seed(
     if value.op == "rename" and not items:
         new = value.attrs["to"].partition("=")[0].strip()
         space.seed(forms[value], Node("rename", (value.attrs["from"], new), (forms[value.operands[0]],), seed=True))
+        return
+    if value.op == "merge" and len(value.attrs["dims"]) == 2 and not any(name in items for name in value.names):
+        into = ops.parse_dim(value.attrs["into"]).name
+        children = (algebra.substitute(forms[value.operands[0]], items),)
+        space.seed(algebra.substitute(forms[value], items), Node("merge", (tuple(value.attrs["dims"]), into), children))
         return
     if value.op not in _ALGEBRA or not ops.is_float(value.dtype):
         return
@@ -118,7 +123,7 @@ def summed_exponents(
 
 
 def _halves(item: Item) -> tuple[str, ...]:
-    return (item,) if isinstance(item, str) else (item.outer, item.inner)
+    return (item.outer, item.inner) if isinstance(item, Pair) else (str(item),)
 
 
 def make_space(

@@ -60,6 +60,7 @@ class Space:
         self.known_products: list[Poly] = []
         self._known_sums: list[Poly] = []
         self._scales: dict[Poly, Poly] = {}
+        self._transported: set[tuple[str, Pair]] = set()
 
     def seed(self, poly: Poly, node: Node) -> None:
         """A node of the source program; it is in the space only if a goal needs its class."""
@@ -159,6 +160,23 @@ class Space:
                 except OutOfFuel as error:
                     self.reject(str(error))
             queue.extend(child for node in self.nodes[poly] for child in node.children)
+
+    def transport(self, name: str, pair: Pair) -> None:
+        """Make the source's ops and exponents known also with a dimension in two; reductions over it are left out."""
+        if (name, pair) in self._transported:
+            return
+        self._transported.add((name, pair))
+        items: dict[str, Item] = {name: pair}
+        for poly, nodes in list(self.seeds.items()):
+            for node in nodes:
+                if node.kind == "op" and name not in dict(node.data[1]).get("over", ()):
+                    try:
+                        children = tuple(self.algebra.substitute(child, items) for child in node.children)
+                        self.seed(self.algebra.substitute(poly, items), Node("op", node.data, children, seed=True))
+                    except OutOfFuel as error:
+                        self.reject(str(error))
+        for exponent in sorted(self.stability.allowed, key=lambda p: p.id):
+            self.stability.allow(self.algebra.substitute(exponent, items))
 
     def reject(self, why: str) -> None:
         self.rejected[why] = self.rejected.get(why, 0) + 1

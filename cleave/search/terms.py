@@ -26,7 +26,17 @@ class Pair(NamedTuple):
     inner_size: Size
 
 
-Item = str | Pair
+class Piece(NamedTuple):
+    """One of the two positions that a position of the merged dimension ``name`` stands for: ``name // inner_size``, or
+    the remainder."""
+
+    name: str
+    is_outer: bool
+    outer_size: Size
+    inner_size: Size
+
+
+Item = str | Pair | Piece
 
 
 class Atom:
@@ -45,12 +55,13 @@ class Atom:
     ========  =====================================================================
     """
 
-    __slots__ = ("data", "free", "id", "kind", "level", "pairs", "plain", "positive")
+    __slots__ = ("data", "free", "id", "kind", "level", "pairs", "pieces", "plain", "positive")
 
     def __init__(self, id_: int, kind: str, data: tuple[Any, ...]) -> None:
         self.id, self.kind, self.data = id_, kind, data
         self.plain: frozenset[str] = frozenset()  # free names that occur by themselves
         self.pairs: frozenset[Pair] = frozenset()
+        self.pieces: frozenset[Piece] = frozenset()  # free names that occur as merged dims, which are plain too
         self.free: frozenset[str] = frozenset()
         self.level = 0  # nesting of binders
         self.positive = False
@@ -200,6 +211,7 @@ class Store:
             atom.plain |= frozenset().union(*(plain for plain, _ in names)) - bound
             pairs = frozenset().union(*(pairs for _, pairs in names))
             # A pair that is half bound cannot be undone: what is left of it is an ordinary name.
+            atom.pieces |= frozenset(p for mono, _ in part for a, _ in mono for p in a.pieces if p.name not in bound)
             half = [p for p in pairs if {p.outer, p.inner} & bound]
             atom.plain |= frozenset(n for p in half for n in (p.outer, p.inner)) - bound
             atom.pairs |= pairs - frozenset(half)
@@ -209,7 +221,8 @@ class Store:
         atom.free = atom.plain | frozenset(n for p in atom.pairs for n in (p.outer, p.inner))
 
     def _describe_items(self, atom: Atom, items: Iterable[Item]) -> None:
-        atom.plain = frozenset(item for item in items if isinstance(item, str))
+        atom.pieces = frozenset(item for item in items if isinstance(item, Piece))
+        atom.plain = frozenset(item for item in items if isinstance(item, str)) | {p.name for p in atom.pieces}
         atom.pairs = frozenset(item for item in items if isinstance(item, Pair))
 
 
@@ -246,6 +259,8 @@ def poly_positive(poly: Poly) -> bool:
 
 
 def show_item(item: Item) -> str:
+    if isinstance(item, Piece):
+        return f"{item.name}{'/' if item.is_outer else '%'}{item.inner_size}"
     return item if isinstance(item, str) else f"({item.outer},{item.inner})"
 
 

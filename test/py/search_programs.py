@@ -356,6 +356,13 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
         return _split(value, *args[0], sizes)
     if op == "rename":
         return args[0][0]
+    if op == "merge":
+        array, own = args[0]
+        rest = [name for name in own if name not in attrs["dims"]]
+        array = full_mask(array.transpose([own.index(name) for name in (*rest, *attrs["dims"])]))
+        array = array.reshape((*array.shape[: len(rest)], -1))
+        into = parse_dim(attrs["into"]).name
+        return array.transpose([[*rest, into].index(name) for name in value.names])
     parts = [_aligned(array, own, value.names) for array, own in args]
     if op == "cast":
         return parts[0].astype(float if value.dtype[0] in "fbt" else bool if value.dtype == "i1" else int)

@@ -409,6 +409,33 @@ def test_views_of_inputs_stay_and_the_rest_is_found(make: Callable[[], Graph]) -
     assert found and all(a.certificate.floats and a.certificate.fingerprint for a in found)
 
 
+@pytest.mark.parametrize("dim", [None, "n"])
+def test_repeated_heads_are_grouped(dim: str | None) -> None:
+    """No copy of keys or values for each query head: nothing that has n and d or e has all heads."""
+    found = [a for a in superoptimise(repeated_heads()).alternatives[1:] if a.split == dim]
+
+    def copies(graph: Graph) -> bool:
+        return any({"d", "e"} & set(v.names) and {"n", "t"} & set(v.names) and {"g", "h"} & set(v.names)
+                   for v in graph.topological() if v.op in ("add", "merge"))  # fmt: skip
+
+    best = [a.graph for a in found if not copies(a.graph)]
+    assert best and any(divides_last(graph, "n" if dim is None else "t") for graph in best)
+    sizes = {"kv": 2, "g": 3, "m": 2, "n": 5, "d": 2, "e": 3, "s": 3}
+    for graph in best:
+        inputs = inputs_of(graph, sizes)
+        want = evaluate_grouped(inputs, sizes)
+        np.testing.assert_allclose(evaluate(graph, inputs, sizes)[0], want, rtol=1e-9)
+
+
+def evaluate_grouped(inputs: list[np.ndarray], sizes: dict[str, int]) -> np.ndarray:
+    """Softmax attention of each query head with its group's keys and values, by plain NumPy."""
+    q, k, v = inputs
+    k, v = (np.repeat(x, sizes["g"], axis=0) for x in (k, v))
+    z = np.einsum("hmd,hnd->hmn", q, k) / 8
+    p = np.exp(z - z.max(axis=-1, keepdims=True))
+    return np.einsum("hmn,hne->hme", p / p.sum(axis=-1, keepdims=True), v)
+
+
 def test_a_source_that_is_split_already() -> None:
     """It is equal to the whole program by its normal form, and stays."""
     result = superoptimise(graphs.split_attention())
