@@ -240,6 +240,25 @@ variants("causal", _causal, [0, 2])
 
 
 @case
+def logits_of_ten_thousand() -> Case:
+    """exp overflows without its maximum; row 2 has two equal largest scores."""
+    b = GraphBuilder("large_logits")
+    q, k, v = b.input("m d", "f16"), b.input("n d", "f16"), b.input("n e", "f16")
+    s = b.contract(q, k, over=["d"], dtype="f32")
+    top, e, total = softmax_parts(b, s)
+    out = b.cast(b.div(b.contract(b.cast(e, dtype="f16"), v, over=["n"], dtype="f32"), total), dtype="f16")
+    queries, keys = np.zeros((3, 64), F16), np.zeros((70, 64), F16)
+    queries[:, 0] = [100, -100, 100]
+    keys[:, 0] = np.where(np.arange(70) % 2, -100, 99)
+    keys[40, 0], keys[41, 0] = 100, -101
+    queries[2, 1], keys[50, 0], keys[50, 1] = 1, 99, 100  # 100·99 + 100 = 100·100
+    values = np.tile(np.arange(70, dtype=F16)[:, None], (1, 16))
+    expected = np.array([40.0, 41.0, 45.0])[:, None].repeat(16, 1)
+    logits = np.array([10000.0, 10100.0, 10000.0 + np.log(2)])
+    return Case(b.build(out, b.add(top, b.log(total))), [queries, keys, values], [expected, logits], ulps=1)
+
+
+@case
 def soft_cap_and_mask() -> Case:
     """s/cap up to 400, far beyond where exp overflows; the mask comes after the cap and is not capped."""
     b = GraphBuilder("soft_cap")
