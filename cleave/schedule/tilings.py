@@ -26,6 +26,19 @@ def tilings(region: Region, sizes: Mapping[str, int]) -> Iterator[Tiling]:
     grid_choices = _grid_choices(region, sizes)
     reduced = tuple(dict.fromkeys(name for value in region.reductions for name in value.attrs["over"]))
     reduced_choices = [_reduced_choices(region, name, sizes) for name in reduced]
+    found = list(_fitting(region, grid_choices, reduced, reduced_choices))
+    if not found:
+        looped = [[*choices, (1, False)] for choices in reduced_choices]
+        found = list(_fitting(region, {name: [*tiles, 1] for name, tiles in grid_choices.items()}, reduced, looped))
+    yield from found
+
+
+def _fitting(
+    region: Region,
+    grid_choices: Mapping[str, Sequence[int]],
+    reduced: Sequence[str],
+    reduced_choices: Sequence[Sequence[tuple[int, bool]]],
+) -> Iterator[Tiling]:
     for tiles in itertools.product(*grid_choices.values()):
         grid = dict(zip(grid_choices, tiles, strict=True))
         for chunks in itertools.product(*reduced_choices):
