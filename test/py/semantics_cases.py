@@ -109,6 +109,18 @@ def exponential_of_a_padded_row() -> Case:
 
 
 @case
+def maximum_of_sums_over_two_dims() -> Case:
+    """Three small static dims, none of which is an output's: their tile as a whole does not fit a thread block."""
+    b = GraphBuilder("maximum_of_sums")
+    x = b.input("c b a", "f32")
+    sums = b.contract(x, x, over=["a", "c"])
+    graph = b.build(b.reduce(sums, kind="max", over=["b"]))
+    values = np.ones((33, 17, 7), F32)
+    values[:, 16] = 2
+    return Case(graph, [values], [np.array(4.0 * 33 * 7)])
+
+
+@case
 def tile_count_is_no_multiple_of_a_grouping() -> Case:
     b = GraphBuilder("identity_matmul")
     x, w = b.input("m k", "f16"), b.input("k n", "f16")
