@@ -1,0 +1,212 @@
+"""Whether an alternative of a certificate equals its source: in prime fields, and in f64 by the reference executor.
+
+Nothing of the search is used; what is shared with it are the dialect, its reader and the table of what rounds.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cleave.bindings import MLIRError, context, ir
+from cleave.dialects.dims import parse
+from cleave.dialects.graph import Graph, Value
+from cleave.dialects.ops import is_float, parse_dim
+from cleave.errors import CleaveError
+from cleave.passes.graph_io import from_graph, to_graph
+from cleave.reference import run
+from cleave.tools import field_evaluator
+from cleave.tools.field_evaluator import PRIMES
+
+FIELD_DRAWS, ENOUGH, MAX_WORK = 40, 12, 300_000
+FLOAT_DRAWS = 3
+TOLERANCE = 1e-8  # of the largest element: forms that are equal over the reals round differently in f64
+_STORAGE = {"f16": "float16", "f32": "float32", "f64": "float64", "i1": "bool", "index": "int64"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One check. ``passed`` is None where it cannot judge; ``text`` says what was compared, or what differs."""
+
+    passed: bool | None
+    text: str
+
+
+def read_program(text: str) -> Graph:
+    """The one function of a module as a graph. CleaveError for a text that is no such module."""
+    ctx = context()
+    ctx.attach_diagnostic_handler(lambda diagnostic: True)
+    with ctx, ir.Location.unknown():
+        try:
+            module = ir.Module.parse(text)
+        except MLIRError as error:
+            raise CleaveError(f"the program does not parse: {error}") from None
+        functions = [op.operation for op in module.body.operations]
+        if len(functions) != 1 or functions[0].name != "func.func":
+            raise CleaveError("the program is not one function")
+        return to_graph(functions[0])
+
+
+def check_signature(source: Graph, other: Graph) -> Verdict:
+    for kind, mine, its in (("input", source.inputs, other.inputs), ("output", source.outputs, other.outputs)):
+        if [value.type for value in mine] != [value.type for value in its]:
+            return Verdict(False, f"the {kind}s have other types than the source's")
+    if dict(source.extents) != {name: other.extents.get(name) for name in source.extents}:
+        return Verdict(False, "a static extent differs")
+    return Verdict(True, "the same")
+
+
+def pinned_extents(source: Graph, facts: Sequence[str]) -> dict[str, int]:
+    """Static extents that the proof uses, and those of dims cut at fixed places. CleaveError for one that is none."""
+    pinned: dict[str, int] = {}
+    for fact in facts:
+        name, equals, size = fact.replace(" ", "").partition("=")
+        if equals and name.isidentifier() and size.isdigit():
+            if source.extents.get(name) != int(size):
+                raise CleaveError(f"the certificate uses {fact}, which the program does not state")
+            pinned[name] = int(size)
+    for value in source.topological():
+        if value.op in ("slice", "concat"):
+            symbols = {s for v in (value, *value.operands) for dim in v.dims for s in dim.size.symbols}
+            pinned |= {name: source.extents[name] for name in symbols if name in source.extents}
+    return pinned
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def symbols_of(*graphs: Graph) -> list[str]:
+    return sorted({s for g in graphs for v in g.topological() for dim in v.dims for s in dim.size.symbols})
+
+
+def draw_sizes(
+    source: Graph, other: Graph, facts: Sequence[str], pinned: Mapping[str, int], rng: random.Random, largest: int
+) -> dict[str, int]:
+    """Random small sizes that the facts allow, of splits that do not divide where there are any."""
+    symbols, fallback = symbols_of(source, other), None
+    for _ in range(200):
+        sizes = {name: rng.randint(2, largest) for name in symbols} | dict(pinned)
+        if all(_holds(fact, sizes) for fact in facts):
+            if _ragged(other, sizes):
+                return sizes
+            fallback = sizes
+    if fallback is None:
+        raise CleaveError(f"no sizes up to {largest} satisfy the facts: {', '.join(facts)}")
+    return fallback
+
+
+def _holds(fact: str, sizes: Mapping[str, int]) -> bool:
+    left, relation, right = re.split(r"(<=|<|=)", fact, maxsplit=1)
+    if relation == "=" and left.strip().isidentifier() and left.strip() not in sizes:
+        return True  # a definition, substituted everywhere
+    a, b = (parse(side).evaluate(sizes) for side in (left, right))
+    return a <= b if relation == "<=" else a < b if relation == "<" else a == b
+
+
+def _ragged(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    """Whether every split has a part past the end, but for those of a static dim."""
+    splits = [v for v in graph.topological() if v.op == "split" and "ceildiv" in str(v.attrs["into"])]
+    return all(_extent(v, sizes) > v.operands[0].size(v.attrs["dim"]).evaluate(sizes) for v in splits)
+
+
+def _extent(split: Value, sizes: Mapping[str, int]) -> int:
+    outer, inner = (parse_dim(text).size.evaluate(sizes) for text in split.attrs["into"])
+    return outer * inner
+
+
+def work(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Elements that evaluation computes."""
+    total = 0
+    for value in graph.topological():
+        dims = {dim.name: dim.size.evaluate(sizes) for v in (value, *value.operands) for dim in v.dims}
+        total += int(np.prod(list(dims.values()), dtype=np.int64))
+    return total
+
+
+def show_sizes(sizes: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+# --- prime fields -----------------------------------------------------------------------------------------------------
+
+
+def check_fields(source: Graph, other: Graph, facts: Sequence[str], pinned: Mapping[str, int], seed: int) -> Verdict:
+    """Both programs at random points, at several sizes, until enough elements are known on both sides."""
+    compared, used = 0, dict[str, int]()
+    for attempt in range(FIELD_DRAWS):
+        rng = random.Random(f"{seed} {attempt}")
+        sizes = draw_sizes(source, other, facts, pinned, rng, 2 if attempt % 2 else 3)
+        if work(source, sizes) + work(other, sizes) > MAX_WORK:
+            continue
+        inputs = field_evaluator.draw(source, sizes, rng)
+        try:
+            expected, actual = (field_evaluator.evaluate(graph, inputs, sizes) for graph in (source, other))
+        except (CleaveError, IndexError) as error:
+            return Verdict(None, f"cannot judge: {getattr(error, 'message', error)}")
+        for number, (mine, its) in enumerate(zip(expected, actual, strict=True)):
+            for a, b in zip(mine.ravel(), its.ravel(), strict=True):
+                equal = field_evaluator.same(a, b)
+                if equal is False:
+                    return Verdict(False, f"output {number} differs at {show_sizes(sizes)}")
+                compared += equal is not None
+        used = sizes if compared else used
+        if compared >= ENOUGH and attempt >= 2:
+            break
+    if not compared:
+        return Verdict(None, "cannot judge: no element is known on both sides (roots, nested exponentials, or size)")
+    return Verdict(True, f"{compared} elements mod {PRIMES[0]} and below, last at {show_sizes(used)}")
+
+
+# --- f64 --------------------------------------------------------------------------------------------------------------
+
+
+def check_floats(source: Graph, other: Graph, facts: Sequence[str], pinned: Mapping[str, int], seed: int) -> Verdict:
+    """Both programs by the reference executor in f64, casts between floats being the identity."""
+    worst, used = 0.0, list[str]()
+    for attempt in range(FLOAT_DRAWS):
+        rng = random.Random(f"{seed} f64 {attempt}")
+        sizes = draw_sizes(source, other, facts, pinned, rng, 7)
+        inputs = _draw_floats(source, sizes, np.random.default_rng(rng.getrandbits(32)), 10.0 ** (attempt - 1))
+        expected, actual = (_execute(graph, inputs, sizes) for graph in (source, other))
+        for number, (mine, its) in enumerate(zip(expected, actual, strict=True)):
+            difference = _difference(mine, its)
+            if difference > TOLERANCE:
+                return Verdict(False, f"output {number} differs by {difference:.1e} at {show_sizes(sizes)}")
+            worst = max(worst, difference)
+        used.append(show_sizes(sizes))
+    return Verdict(True, f"{worst:.0e} at most, last at {used[-1]}")
+
+
+def _difference(expected: Any, actual: Any) -> float:
+    """The largest difference beside the largest element; infinite where one is NaN or infinite and the other is not."""
+    if expected.shape != actual.shape:
+        return float("inf")
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    largest = np.abs(a[finite]).max(initial=0.0)
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / (largest or 1.0))
+
+
+def _execute(graph: Graph, inputs: list[Any], sizes: Mapping[str, int]) -> list[Any]:
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        from_graph(replace(graph, extents={}), module)
+        return run(module, graph.name, inputs, precision="f64", sizes=sizes)
+
+
+def _draw_floats(graph: Graph, sizes: Mapping[str, int], rng: np.random.Generator, scale: float) -> list[Any]:
+    arrays: list[Any] = []
+    for value in graph.inputs:
+        shape = [dim.size.evaluate(sizes) for dim in value.dims]
+        if is_float(value.dtype):
+            arrays.append(rng.standard_normal(shape) * scale)
+        else:
+            arrays.append(rng.integers(0, 2, shape).astype(_STORAGE.get(value.dtype, value.dtype.replace("i", "int"))))
+    return arrays
