@@ -53,6 +53,10 @@ def call(machine: Machine, op: ir.Operation) -> Step:
     if name not in machine.functions:
         raise CleaveError(f"there is no function '{name}'")
     callee = machine.functions[name]
+    if not callee.regions[0].blocks:
+        raise CleaveError(
+            f"'{name}' has no body", notes=("the reference executor runs modules before --lower-to-triton",)
+        )
     kernel = "cleave.kernel" in callee.attributes
     grid = [parse(text) for text in cleave.plain("strings", op.attributes["cleave.grid"])] if kernel else []
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.bindings import ir
-from cleave.dialects.cleave import facts_of
+from cleave.dialects.cleave import choices_of, facts_of
 from cleave.errors import CleaveError, Position
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.diagnostics import position_of
@@ -157,8 +157,10 @@ class RunSession(Session):
             job.inputs = arrays.random_arrays(job.arguments, shapes, options.seed)
             job.chosen = frozenset(name for name, origin in sizes.origin.items() if origin == "chosen")
         job.sizes = dict(sizes.values)
-        free = run_functions.symbols(run_functions.entry(job.source, job.function)) - sizes.values.keys()
-        job.free = {symbol: options.sizes.get(symbol, PARTS) for symbol in sorted(free)}
+        origin = run_functions.entry(job.source, job.function)
+        defaults = {**choices_of(origin), **options.sizes}
+        free = run_functions.symbols(origin) - sizes.values.keys()
+        job.free = {symbol: defaults.get(symbol, PARTS) for symbol in sorted(free)}
         if options.stage == "reference":
             self._check_sizes(job)
 

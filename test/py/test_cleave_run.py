@@ -155,6 +155,33 @@ def test_facts_bound_the_sizes_that_are_chosen() -> None:
     assert "requires m <= 8" in fail("--sizes=m=9", text=facts)
 
 
+SPLIT = f"""
+func.func @f(%x: {MN}) -> {M} attributes {{cleave.choices = ["s = 5"]}} {{
+  %0 = "cleave.split"(%x) {{dim = "n", into = ["s", "t=ceildiv(n,s)"]}} : ({MN}) -> {tensor("m s t=ceildiv(n,s)")}
+  %1 = "cleave.reduce"(%0) {{kind = "sum", over = ["t"]}} : ({tensor("m s t=ceildiv(n,s)")}) -> {tensor("m s")}
+  %2 = "cleave.reduce"(%1) {{kind = "sum", over = ["s"]}} : ({tensor("m s")}) -> {M}
+  return %2 : {M}
+}}
+"""
+
+
+def test_sizes_that_no_argument_binds() -> None:
+    """The number of parts: what the module says, or what the user says; parts that are empty do no harm."""
+    flags = ["--check", "--json", "--no-superopt"]
+    assert json.loads(succeed(*flags, "--sizes=m=3,n=12", text=SPLIT))["sizes"]["s"] == 5
+    report = json.loads(succeed(*flags, "--sizes=m=3,n=12,s=7", text=SPLIT))
+    assert report["sizes"] == {"m": 3, "n": 12, "s": 7}
+    assert report["chosen_sizes"] == []
+    undecided = SPLIT.replace('attributes {cleave.choices = ["s = 5"]} ', "")
+    assert json.loads(succeed(*flags, "--sizes=m=3,n=12", text=undecided))["chosen_sizes"] == ["s"]
+
+
+def test_lowered_kernels_have_no_source_to_check_against() -> None:
+    command = [sys.executable, "-m", "cleave.tools.cleave_opt", "--schedule", "--lower-to-triton"]
+    module = subprocess.run(command, input=SUM, capture_output=True, text=True, check=True).stdout
+    assert "'sum__k0' has no body" in fail("--check", text=module)
+
+
 def test_one_function_of_several() -> None:
     assert "@sum" in succeed("--function=sum", "--no-superopt", text=ADD + SUM)
     assert "@add" in succeed("--function", "@add", "--no-superopt", text=ADD + SUM)
