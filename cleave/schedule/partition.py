@@ -7,7 +7,7 @@ import itertools
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import REDUCTIONS
-from cleave.schedule.rename import VIEWS, is_memory_view
+from cleave.schedule.rename import VIEWS, is_memory_view, viewed
 
 MAX_CANDIDATES = 6
 MAX_CHOSEN = 2
@@ -47,8 +47,9 @@ def _candidates(graph: Graph) -> list[Value]:
     found: dict[Value, None] = {}
     for value in graph.topological():
         for operand in value.operands:
-            interesting = value.op in REDUCTIONS or operand.op in REDUCTIONS or value.op in VIEWS
-            if depth[operand] and interesting and operand not in graph.outputs and operand.dtype != "tf32":
+            under_view = value.op in VIEWS and not is_memory_view(operand)
+            interesting = depth[operand] and (value.op in REDUCTIONS or operand.op in REDUCTIONS)
+            if (under_view or interesting) and operand not in graph.outputs and operand.dtype != "tf32":
                 found[operand] = None
     return sorted(found, key=lambda value: -depth[value])[:MAX_CANDIDATES]
 
@@ -77,10 +78,9 @@ def one_kernel_each(graph: Graph) -> tuple[tuple[Value, ...], ...]:
 
 
 def _stored(graph: Graph, cut: frozenset[Value]) -> list[Value]:
-    """The outputs and the values of ``cut``, operands first, without what is in memory anyway."""
-    return [
-        value for value in graph.topological() if (value in cut or value in graph.outputs) and not is_memory_view(value)
-    ]
+    """What kernels write, operands first: the values of ``cut``, and the outputs or what they are views of."""
+    wanted = cut | {viewed(value) for value in graph.outputs}
+    return [value for value in graph.topological() if value in wanted and not is_memory_view(value)]
 
 
 def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:

@@ -10,7 +10,7 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
 from cleave.errors import CleaveError
 
-VIEWS = frozenset(("rename", "split", "merge"))
+VIEWS = frozenset(("rename", "split", "merge", "slice"))
 
 
 class Part(NamedTuple):
@@ -22,9 +22,14 @@ class Part(NamedTuple):
 
 def is_memory_view(value: Value) -> bool:
     """Whether the value is an input, or views of one: the same memory under other dims."""
+    return viewed(value).op == "input"
+
+
+def viewed(value: Value) -> Value:
+    """What a view looks at; a value that is no view, itself."""
     while value.op in VIEWS:
         value = value.operands[0]
-    return value.op == "input"
+    return value
 
 
 class Renamer:

@@ -14,7 +14,7 @@ from cleave.schedule.cost import BYTES, Cost, cost_of, launch_time, program_cost
 from cleave.schedule.emit import Fusion, Tiling, emit_kernel
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
-from cleave.schedule.rename import VIEWS
+from cleave.schedule.rename import viewed
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tilings import tilings
@@ -164,7 +164,7 @@ class _Scheduler:
 
     def _rank(self, region: Region, count: int) -> tuple[Candidate, ...]:
         """The candidates for a region, best first, from ``count`` of its tilings."""
-        key = (frozenset(region.outputs), frozenset(_root(value) for value in region.memory), count)
+        key = (frozenset(region.outputs), frozenset(viewed(value) for value in region.memory), count)
         if key not in self._ranked:
             self._ranked[key] = self._weigh(region, count)
         return self._ranked[key]
@@ -201,10 +201,3 @@ def _spread(items: list[Tiling], count: int) -> list[Tiling]:
     if len(items) <= count:
         return items
     return [items[index * len(items) // count] for index in range(count)]
-
-
-def _root(value: Value) -> Value:
-    """The tensor that a view looks at."""
-    while value.op in VIEWS:
-        value = value.operands[0]
-    return value

@@ -8,8 +8,6 @@ from __future__ import annotations
 _OP = "the scheduler has no rule yet for cleave.{} inside a kernel"
 
 KNOWN_GAPS: dict[tuple[str, str, str], str] = {
-    ("nan_beyond_the_valid_length", "*", "compiled"): _OP.format("slice"),
-    ("nan_beyond_the_valid_length", "*", "alternatives"): "the search's own interpreter has no slice of symbolic size",
     ("gather_in_the_middle", "*", "compiled"): _OP.format("gather"),
     ("concatenation_in_the_middle", "*", "compiled"): _OP.format("concat"),
     ("nan_at_a_masked_key", "*", "alternatives"): "the search moves a select off a value, which is then times zero",

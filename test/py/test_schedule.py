@@ -195,6 +195,52 @@ def test_one_tensor_in_two_roles() -> None:
     assert_same(graph, {"m": 37, "k": 19})
 
 
+def _slice_of_input() -> Graph:
+    b = GraphBuilder("slice_of_input")
+    part = b.slice(b.input("m d", "f32"), dim="d", into="e=8", offset="3")
+    return b.build(b.reduce(b.exp(part), kind="sum", over=["e"]))
+
+
+def _slice_of_symbolic_size() -> Graph:
+    b = GraphBuilder("slice_of_symbolic_size")
+    part = b.slice(b.input("n d", "f32"), dim="n", into="v=l", offset="0")
+    return b.build(b.reduce(part, kind="sum", over=["v"]), b.input("l q", "f32"))
+
+
+def _slice_of_product() -> Graph:
+    b = GraphBuilder("slice_of_product")
+    y = b.contract(b.input("m d", "f32"), b.input("d f", "f32"), over=["d"])
+    return b.build(b.exp(b.slice(y, dim="f", into="e=8", offset="3")))
+
+
+def _slice_of_exp() -> Graph:
+    b = GraphBuilder("slice_of_exp")
+    part = b.slice(b.exp(b.input("m d", "f32")), dim="d", into="e=8", offset="3")
+    return b.build(b.mul(part, part))
+
+
+def _merged(*, output: bool) -> Graph:
+    b = GraphBuilder("merged")
+    y = b.merge(b.contract(b.input("a b d", "f32"), b.input("d f", "f32"), over=["d"]), dims=["a", "b"], into="h=a*b")
+    return b.build(y if output else b.reduce(y, kind="max", over=["h"]))
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        _slice_of_input(),
+        _slice_of_symbolic_size(),
+        _slice_of_product(),
+        _slice_of_exp(),
+        _merged(output=False),
+        _merged(output=True),
+    ],
+    ids=lambda graph: graph.name,
+)
+def test_views(graph: Graph) -> None:
+    assert_same(graph, {"m": 9, "n": 9, "d": 20, "f": 17, "l": 5, "q": 2, "a": 3, "b": 5})
+
+
 def test_a_dim_reduced_and_kept() -> None:
     b = GraphBuilder("centred")
     x = b.input("m n", "f32")
