@@ -220,8 +220,10 @@ def _live(kernel: Kernel) -> int:
         for instruction in block.instructions:
             if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
                 continue
-            if instruction.op == "contract" and not is_tensor_core(*instruction.operands, instruction.attrs["over"]):
-                largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))
+            if instruction.op == "contract":
+                a, b = instruction.operands
+                if not is_tensor_core(a, b, instruction.attrs["over"]):
+                    largest = max(largest, _bytes(a) + _bytes(b) + _bytes(instruction.result))
             if instruction.result.type and instruction.result not in in_place:
                 largest = max(largest, _bytes(instruction.result))
     return carried + largest
