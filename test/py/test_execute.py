@@ -272,16 +272,15 @@ def test_what_the_interpreter_refuses_names_the_kernel() -> None:
     assert f"in kernel {launch.kernel}" in info.value.notes
 
 
-@pytest.mark.parametrize(
-    "graph", [graphs.attention(), graphs.rmsnorm_matmul(), graphs.gated_mlp()], ids=lambda g: g.name
-)
+@pytest.mark.parametrize("graph", [graphs.matmul(), graphs.rmsnorm_matmul(), graphs.softmax()], ids=lambda g: g.name)
 def test_one_compilation_serves_all_sizes(graph: Graph) -> None:
     """The grid follows the sizes; wrong ones leave poison."""
     compiled = compile_graph(graph)
     for size in (1, 17, 40):
         sizes = dict.fromkeys("hmnkfo", size) | dict(graph.extents)
         shapes = [[dim.size.evaluate(sizes) for dim in value.dims] for value in graph.inputs]
-        outputs = compiled([np.full(shape, 0.5, np.float16) for shape in shapes])
+        kinds = [np.float16 if value.dtype == "f16" else F32 for value in graph.inputs]
+        outputs = compiled([np.full(shape, 0.5, kind) for shape, kind in zip(shapes, kinds, strict=True)])
         assert all(np.isfinite(out).all() for out in outputs)
 
 

@@ -106,7 +106,7 @@ def test_an_op_that_does_not_belong_on_the_host() -> None:
         plan_of(lowered(text), "f")
 
 
-@pytest.mark.parametrize("graph", [graphs.attention(mask=True, lse=True), graphs.gated_mlp(), graphs.variance()])
+@pytest.mark.parametrize("graph", [graphs.matmul_and_rowsum(), graphs.softmax(), graphs.variance()])
 def test_json_there_and_back(graph: object) -> None:
     plan = compile_graph(graph).plan  # type: ignore[arg-type]
     assert plan.launches
