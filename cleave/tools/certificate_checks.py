@@ -21,7 +21,7 @@ from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph, to_graph
 from cleave.reference import run
 from cleave.tools import field_evaluator
-from cleave.tools.field_evaluator import PRIMES
+from cleave.tools.field_numbers import PRIMES, same
 
 FIELD_DRAWS, ENOUGH, MAX_WORK = 40, 12, 300_000
 FLOAT_DRAWS = 3
@@ -151,7 +151,7 @@ def check_fields(source: Graph, other: Graph, facts: Sequence[str], pinned: Mapp
             return Verdict(None, f"cannot judge: {getattr(error, 'message', error)}")
         for number, (mine, its) in enumerate(zip(expected, actual, strict=True)):
             for a, b in zip(mine.ravel(), its.ravel(), strict=True):
-                equal = field_evaluator.same(a, b)
+                equal = same(a, b)
                 if equal is False:
                     return _difference_in_fields(source, other, number, sizes)
                 compared += equal is not None
