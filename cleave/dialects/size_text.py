@@ -134,7 +134,7 @@ class _Parser:
             return self._call(token) if token.text in FUNCTIONS else self._build(token, sym, token.text)
         if token.text == "(":
             return self._nested(token, self._group)
-        self._fail(token, f"expected a number, a name or '(', found {_quote(token)}")
+        return self._fail(token, f"expected a number, a name or '(', found {_quote(token)}")
 
     def _nested(self, token: _Token, read: Callable[[], Size]) -> Size:
         self.nesting += 1
