@@ -1,0 +1,163 @@
+"""What the cost model is measured on: the nine subgraphs of design.md §8 and four more, and which schedules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "py"))
+
+import graphs
+
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.errors import CleaveError
+from cleave.schedule.cost import kernel_cost, launch_time
+from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, schedule
+from cleave.schedule.target import target_named
+from cleave.schedule.tile_program import TileProgram
+
+Sizes = Mapping[str, int]
+
+TARGET = target_named("h200")
+HINTS = (1024, 16)
+"""Rows that schedules are taken for; the same binaries are measured with ``ROWS``."""
+ROWS = (16, 128, 1024)
+RANKS = (0, 1, 2, 4, 7)
+SHARES = (0.2, 0.4, 0.6, 0.9)
+"""Which of a ranking's schedules are measured: the first, and some down to the bad ones."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A graph whose rows ``m`` are dynamic; ``sizes`` has its other dynamic sizes, ``reference`` its computation."""
+
+    name: str
+    graph: Graph
+    reference: str
+    sizes: Sizes
+
+    def at(self, rows: int) -> dict[str, int]:
+        return {**self.sizes, "m": rows}
+
+
+def subjects() -> list[Subject]:
+    keys = {"n": 4096}
+    return [
+        Subject("matmul", _static(graphs.matmul(), k=4096, n=4096), "matmul", {}),
+        Subject("matmul_matmul", _static(graphs.matmul_matmul(), h=32), "matmul_matmul", keys),
+        Subject("matmul_rowsum", _static(graphs.matmul_rowsum(), n=4096), "matmul_rowsum", {}),
+        Subject("swiglu", _swiglu(), "swiglu", {}),
+        Subject("rmsnorm_matmul", _static(graphs.rmsnorm_matmul(size=4096), n=6144), "rmsnorm_matmul", {}),
+        Subject("mha", _attention(32, 1, 128, 128), "attention", keys),
+        Subject("gqa", _attention(8, 4, 128, 128), "attention", keys),
+        Subject("mqa", _attention(1, 32, 128, 128), "attention", keys),
+        Subject("mla", _attention(128, 1, 192, 128), "attention", keys),
+        Subject("rmsnorm_swiglu", _swiglu(norm=True), "rmsnorm_swiglu", {}),
+        Subject("log_sum_exp", _log_sum_exp(2048, 32768), "log_sum_exp", {}),
+        Subject("split_attention", _static(graphs.split_attention(head=128), h=32), "split_attention", keys),
+        Subject("split_matmul", _static(graphs.split_matmul(), k=4096, n=4096), "matmul", {}),
+    ]
+
+
+def _static(graph: Graph, **extents: int) -> Graph:
+    return replace(graph, extents={**graph.extents, **extents})
+
+
+def _attention(kv: int, group: int, head: int, value: int) -> Graph:
+    """Safe softmax attention of kv x group heads, divided last, as the superoptimiser leaves it."""
+    b = GraphBuilder("attention")
+    q = b.input(f"a={kv} g={group} m d={head}", "f16")
+    k, v = b.input("a n d", "f16"), b.input(f"a n e={value}", "f16")
+    s = b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32"))
+    e = b.exp(b.sub(s, b.reduce(s, kind="max", over=["n"])))
+    total = b.reduce(e, kind="sum", over=["n"])
+    return b.build(b.cast(b.div(b.contract(b.cast(e, dtype="f16"), v, over=["n"]), total), dtype="f16"))
+
+
+def _swiglu(*, norm: bool = False, size: int = 4096, inner: int = 14336) -> Graph:
+    """silu(x w) * (x v), with the factor of an RMSNorm applied to both products where ``norm``."""
+    b = GraphBuilder("rmsnorm_swiglu" if norm else "swiglu")
+    x, w, v = b.input(f"m k={size}", "f16"), b.input(f"k f={inner}", "f16"), b.input("k f", "f16")
+    a, u = b.contract(x, w, over=["k"]), b.contract(x, v, over=["k"])
+    if norm:
+        wide = b.cast(x, dtype="f32")
+        mean = b.div(b.reduce(b.mul(wide, wide), kind="sum", over=["k"]), b.constant(float(size), "f32"))
+        scale = b.rsqrt(b.add(mean, b.constant(1e-6, "f32")))
+        a, u = b.mul(a, scale), b.mul(u, scale)
+    return b.build(b.cast(b.mul(b.mul(a, b.sigmoid(a)), u), dtype="f16"))
+
+
+def _log_sum_exp(size: int, words: int) -> Graph:
+    """The log of the sum of the exponentials of a language model's logits."""
+    b = GraphBuilder("log_sum_exp")
+    s = b.contract(b.input(f"m k={size}", "f16"), b.input(f"k n={words}", "f16"), over=["k"])
+    top = b.reduce(s, kind="max", over=["n"])
+    return b.build(b.add(top, b.log(b.reduce(b.exp(b.sub(s, top)), kind="sum", over=["n"]))))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A schedule of a subject. ``choices``: split counts for each number of rows."""
+
+    program: TileProgram
+    tilings: Sequence[str]
+    choices: Mapping[int, Sizes]
+
+
+def chosen(subject: Subject) -> list[Choice]:
+    """Different schedules for each of ``HINTS``, then some with a kernel for each reduction; most telling first."""
+    found: dict[str, Choice] = {}
+    counts = {rows: _schedule(subject, rows).program.choices for rows in ROWS}
+    rankings = [(_schedule(subject, rows), len(RANKS) + len(SHARES)) for rows in HINTS]
+    rankings.append((_schedule(subject, HINTS[0], fused=False), 2))
+    for number in range(len(RANKS) + len(SHARES)):
+        for scheduled, most in rankings:
+            if number < most:
+                program, tilings = _alternative(scheduled, number)
+                found.setdefault(str(tilings), Choice(program, tilings, counts))
+    return list(found.values())
+
+
+def _schedule(subject: Subject, rows: int, *, fused: bool = True) -> Scheduled:
+    options = ScheduleOptions(TARGET, subject.at(rows), iterative_tiling=fused)
+    return schedule(subject.graph.deduplicated(), options)
+
+
+def _alternative(scheduled: Scheduled, number: int) -> tuple[TileProgram, list[str]]:
+    """The program with, for each launch, the ``number``-th of the ranks and shares of those that fit, best first."""
+    launches, tilings = [], []
+    for launch, ranked in zip(scheduled.program.launches, scheduled.candidates, strict=True):
+        candidate = _at([candidate for candidate in ranked if candidate.cost.fits(TARGET)], number)
+        kernel = replace(candidate.kernel, name=launch.kernel.name)
+        launches.append(replace(launch, kernel=kernel, operands=candidate.operands))
+        tiling = candidate.tiling
+        tiles = [
+            f"{name}={n}{'*' * (name in tiling.resident)}" for name, n in {**tiling.grid, **tiling.reduced}.items()
+        ]
+        tilings.append(" ".join(tiles))
+        tilings[-1] += f" / {kernel.num_warps} warps, {kernel.num_stages} stages"
+    return replace(scheduled.program, launches=tuple(launches)), tilings
+
+
+def _at(fitting: Sequence[Candidate], number: int) -> Candidate:
+    if not fitting:
+        raise CleaveError("no schedule fits")
+    place = RANKS[number] if number < len(RANKS) else int(SHARES[number - len(RANKS)] * len(fitting))
+    return fitting[min(place, len(fitting) - 1)]
+
+
+def pairs(subject: Subject, choice: Choice) -> Iterator[tuple[int, dict[str, int]]]:
+    """(rows, all sizes) at which a schedule is measured."""
+    for rows in ROWS:
+        yield rows, {**subject.at(rows), **choice.choices[rows], **subject.graph.extents}
+
+
+def predicted(program: TileProgram, sizes: Sizes) -> dict[str, float]:
+    """Predicted microseconds by part, summed over the launches; ``running`` and ``total`` as the scheduler ranks."""
+    costs = [kernel_cost(launch.kernel, sizes, TARGET) for launch in program.launches]
+    parts = ("dram", "l2", "tensor", "special", "alu", "latency", "running")
+    found = {part: sum(getattr(cost, part) for cost in costs) * 1e6 for part in parts}
+    found["launch"] = launch_time(len(costs), TARGET) * 1e6
+    return {**found, "total": found["running"] + found["launch"]}
