@@ -25,7 +25,8 @@ class Superopt:
     """Find programs equal to each tensor function for all sizes and put them beside it as alternatives.
 
     ``keep``: how many of each kind (whole, split). ``split``: cut reductions into a symbolic number of parts.
-    ``max_classes``, ``time_limit`` (seconds): bounds of the search. ``explain``: what was rejected and why, as remarks.
+    ``max_classes``, ``time_limit`` (seconds): bounds of the search. ``stabilise``: subtract a maximum where exponentials
+    are summed without one. ``explain``: what was rejected and why, as remarks.
     ``certificate``: a file for the programs and their proofs, as JSON, which tools/check-certificate checks again.
     ``report``: a file for one HTML page on what was explored and found.
     """
@@ -35,6 +36,7 @@ class Superopt:
     max_classes: int = 2000
     time_limit: float = 60.0
     seed: int = 0
+    stabilise: bool = False
     explain: bool = False
     certificate: str = ""
     report: str = ""
@@ -44,7 +46,7 @@ class Superopt:
 
     def run(self, ctx: ir.Context, module: ir.Module) -> dict[str, SearchResult]:
         """``apply``; returns what was found for each function, by its name."""
-        options = SearchOptions(self.max_classes, self.time_limit, self.keep, self.split, self.seed)
+        options = SearchOptions(self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise)
         results: dict[str, SearchResult] = {}
         with ctx, ir.Location.unknown(ctx):
             functions = [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]
