@@ -25,8 +25,8 @@ class Superopt:
     """Find programs equal to each tensor function for all sizes and put them beside it as alternatives.
 
     ``keep``: how many of each kind (whole, split). ``split``: cut reductions into a symbolic number of parts.
-    ``max_classes``, ``time_limit`` (seconds): bounds of the search. ``stabilise``: subtract a maximum where exponentials
-    are summed without one. ``explain``: what was rejected and why, as remarks.
+    ``max_classes``, ``time_limit`` (seconds): bounds of the search. ``stabilise``: subtract a maximum where
+    exponentials are summed without one. ``explain``: what was rejected and why, as remarks.
     ``certificate``: a file for the programs and their proofs, as JSON, which tools/check-certificate checks again.
     ``report``: a file for one HTML page on what was explored and found.
     """
