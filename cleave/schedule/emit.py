@@ -69,8 +69,7 @@ class _Emitter:
     # --- the kernel ---
 
     def emit(self, name: str) -> Kernel:
-        memory = sorted(self.region.memory, key=self._memory_order)
-        self.arguments = {value: Ref(value.type) for value in (*memory, *self.region.outputs)}
+        self.arguments = {value: Ref(value.type) for value in (*self.region.reads, *self.region.outputs)}
         root = Scope(TileBuilder(Block()), None, {})
         grid = self._open_grid(root)
         for dim in sorted(self.tiling.resident):
@@ -80,9 +79,6 @@ class _Emitter:
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
         return Kernel(name, arguments, written, (grid.size,), root.builder.block, num_warps=4, num_stages=1)
-
-    def _memory_order(self, value: Value) -> tuple[int, tuple[str, ...]]:
-        return (list(self.region.upstream).index(value), value.names)
 
     def _open_grid(self, root: Scope) -> Grid:
         grid = grid_of([(name, self.sizes[name], self.tiling.grid[name]) for name in self.region.parallel])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,19 +11,20 @@ from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import OPS, REDUCTIONS
 from cleave.errors import CleaveError
-from cleave.schedule.rename import VIEWS, Part, Renamer, is_memory_view, topological
+from cleave.schedule.rename import VIEWS, Part, Renamer, is_memory_view, topological, viewed
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """``results[i]`` is ``outputs[i]`` with its reduced dims renamed apart from the output dims; ``memory`` is read.
+    """``results[i]`` is ``outputs[i]`` with its reduced dims renamed apart from the output dims; ``reads`` is memory:
+    inputs in their order, then what other kernels write.
 
     ``parts`` has the inner dims of splits.
     """
 
     outputs: tuple[Value, ...]
     results: tuple[Value, ...]
-    memory: frozenset[Value]
+    reads: tuple[Value, ...]
     extents: Mapping[str, int]
     parts: Mapping[str, Part]
 
@@ -32,6 +34,10 @@ class Region:
         return frozenset(
             dim.name for value in self.upstream for dim in value.dims if dim.size.symbols <= self.extents.keys()
         )
+
+    @cached_property
+    def memory(self) -> frozenset[Value]:
+        return frozenset(self.reads)
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -54,7 +60,7 @@ class Region:
     @cached_property
     def upstream(self) -> dict[Value, frozenset[Value]]:
         """For each value, everything it depends on, memory included, without itself."""
-        found: dict[Value, frozenset[Value]] = {value: frozenset() for value in self.memory}
+        found: dict[Value, frozenset[Value]] = {value: frozenset() for value in self.reads}
         for value in self.values:
             found[value] = frozenset(value.operands).union(*(found[operand] for operand in value.operands))
         return found
@@ -74,15 +80,19 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
     renamer = Renamer(stop, taken, _split_dims(outputs))
     parallel = frozenset(name for value in outputs for name in value.names)
     results = tuple(renamer.rename_apart(value, parallel) for value in outputs)
-    memory: set[Value] = set()
+    memory: list[Value] = []
     for value in _reachable(results, stop):
         if _in_memory(value, stop):
-            memory.add(value)
+            memory.append(value)
         elif OPS[value.op].stage == "graph":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
     used = {name for value in _reachable(results, stop) for name in (*value.names, *value.attrs.get("over", ()))}
     parts = {inner: part for inner, part in renamer.parts.items() if inner in used and part.outer in used}
-    return Region(outputs, results, frozenset(memory), extents, parts)
+    return Region(outputs, results, tuple(sorted(memory, key=_input_number)), extents, parts)
+
+
+def _input_number(value: Value) -> float:
+    return viewed(value).attrs.get("index", math.inf)
 
 
 def _split_dims(outputs: tuple[Value, ...]) -> dict[str, Part]:

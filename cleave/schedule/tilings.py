@@ -82,7 +82,7 @@ def _outer_parts(region: Region) -> set[str]:
 
 def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
     """Without contractions: tile the dim that varies fastest in memory, or rows where that one is reduced."""
-    fastest = {value.names[-1] for value in (*region.memory, *region.outputs) if value.names}
+    fastest = {value.names[-1] for value in (*region.reads, *region.outputs) if value.names}
     inner = [name for name in region.parallel if name not in _outer_parts(region)]
     tiled = [name for name in inner if name in fastest] or inner[-1:]
     choices: dict[str, Sequence[int]] = dict.fromkeys(region.parallel, (1,))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import graphs
 import numpy as np
@@ -260,6 +263,17 @@ def test_the_choice_is_deterministic() -> None:
     graph = graphs.gated_mlp()
     tilings = [[c[0].tiling for c in schedule(graph, ScheduleOptions()).candidates] for _ in range(2)]
     assert tilings[0] == tilings[1]
+
+
+def test_the_text_does_not_depend_on_hashes_or_addresses() -> None:
+    example = Path(__file__).parents[2] / "examples" / "attention.mlir"
+    command = [sys.executable, "-m", "cleave.tools.cleave_opt", "--superopt", "--schedule", str(example)]
+    texts = [
+        subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        for seed in ("0", "1", "2")
+    ]
+    assert texts[0]
+    assert len(set(texts)) == 1
 
 
 def test_random_graphs() -> None:
