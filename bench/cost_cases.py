@@ -13,7 +13,7 @@ import graphs
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.schedule.cost import kernel_cost, launch_time
+from cleave.schedule.cost import kernel_cost, known_of, launch_time
 from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
 from cleave.schedule.tile_program import TileProgram
@@ -155,9 +155,10 @@ def pairs(subject: Subject, choice: Choice) -> Iterator[tuple[int, dict[str, int
 
 
 def predicted(program: TileProgram, sizes: Sizes) -> dict[str, float]:
-    """Predicted microseconds by part, summed over the launches; ``running`` and ``total`` as the scheduler ranks."""
-    costs = [kernel_cost(launch.kernel, sizes, TARGET) for launch in program.launches]
+    """Predicted microseconds by part, summed over the launches; ``launch`` with what even an empty kernel takes."""
+    known = known_of(program.graph)
+    costs = [kernel_cost(launch.kernel, sizes, TARGET, known) for launch in program.launches]
     parts = ("dram", "l2", "tensor", "special", "alu", "latency", "running")
     found = {part: sum(getattr(cost, part) for cost in costs) * 1e6 for part in parts}
-    found["launch"] = launch_time(len(costs), TARGET) * 1e6
-    return {**found, "total": found["running"] + found["launch"]}
+    found["launch"] = (launch_time(len(costs), TARGET) + sum(cost.start for cost in costs)) * 1e6
+    return {**found, "total": found["running"] + launch_time(len(costs), TARGET) * 1e6}

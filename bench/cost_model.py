@@ -1,8 +1,8 @@
 """How good is the cost model? Predicted against measured time of many schedules of the subgraphs of design.md §8.
 
 ``prepare OUT_DIR`` (no GPU needed) compiles the schedules; ``run IN_DIR OUT_DIR`` (GPU and PyTorch, but neither MLIR
-nor Triton's compiler) checks and times them; ``report RESULTS`` prints rank correlations and regrets as Markdown. ``predict
-IN_DIR RESULTS`` puts what the cost model of this working tree says into the rows.
+nor Triton's compiler) checks and times them; ``report RESULTS`` prints rank correlations and regrets as Markdown.
+``predict IN_DIR RESULTS`` puts what the cost model of this working tree says into the rows.
 """
 
 from __future__ import annotations

@@ -73,8 +73,9 @@ def report(rows: Sequence[Json]) -> list[str]:
         f"{len(rows)} pairs ({programs} schedules of {len(_grouped(rows, _subgraph))} subgraphs), {len(wrong)} wrong.",
         "",
         f"Rank correlation over all pairs: **{_correlation(rows):.3f}**; mean over subgraphs and sizes, of the "
-        f"schedules of one: {_mean(inside):.3f}. Median of predicted / measured: {_median([_ratio(row) for row in rows]):.2f}; "
-        f"within a factor 1.5: {_share(rows, 1.5):.0%}, of 2: {_share(rows, 2.0):.0%}.",
+        f"schedules of one: {_mean(inside):.3f}. Median of predicted / measured: "
+        f"{_median([_ratio(row) for row in rows]):.2f}; within a factor 1.5: {_share(rows, 1.5):.0%}, of 2: "
+        f"{_share(rows, 2.0):.0%}.",
         "",
         f"Best of the model's first N over the best measured, geometric mean and worst of {len(groups)}: "
         + "; ".join(

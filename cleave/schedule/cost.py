@@ -1,4 +1,9 @@
-"""The cost model: a pure function from (kernel, sizes, target) to predicted time and resources."""
+"""The cost model: a pure function from (kernel, sizes, target) to predicted time and resources.
+
+A kernel takes as long as what it asks of the whole GPU (memory, tensor cores, register code) or as a block's own chain
+of loads, contractions and reductions, one after the other, whichever is longer; and some of the shorter one, for the
+two overlap only in part. `bench/cost_model.py` measures how good this is (bench/results/h200/cost-model.md).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,37 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cleave.dialects.graph import Graph
+from cleave.dialects.size import SizeLike
 from cleave.schedule.target import Target
-from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileProgram
+from cleave.schedule.tile_program import Kernel, TileProgram
+from cleave.schedule.workload import BYTES, Chain, Workload, trip_count, workload
 
-BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i16": 2, "index": 8}
-SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
+__all__ = [
+    "BYTES", "Cost", "Workload", "cost_of", "kernel_cost", "known_of", "launch_time", "program_cost", "trip_count",
+    "workload",
+]  # fmt: skip
+
+OVERLAP = 0.3
+"""Share of the shorter one of two things that compete for a multiprocessor which the longer one does not hide."""
+WARP_ROWS = 16
+"""Rows of a contraction that one warp computes."""
+CACHE_MISSES = 0.15
+"""Share of repeated reads that miss the L2 cache where the tensors together do not fit it."""
+REGISTERS_BASE = 45
+REGISTERS_SHARE = 1.35
+REGISTERS_USUAL = 1.05
+"""Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
+kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted seconds of one kernel by what bounds it, and its resources per block (bytes; registers per thread)."""
+    """Predicted seconds of one kernel by what bounds it, and its resources per block (bytes; registers per thread).
+
+    ``latency``: the blocks of one multiprocessor after one another, each as if alone. ``start``: what even a kernel
+    with nothing to do takes.
+    """
 
     dram: float
     l2: float
@@ -23,6 +49,7 @@ class Cost:
     special: float
     alu: float
     latency: float
+    start: float
     blocks: int
     waves: int
     shared: int
@@ -31,51 +58,22 @@ class Cost:
     @property
     def running(self) -> float:
         """Without the launch."""
-        cores, units = self.tensor, self.special + self.alu
-        compute = max(cores, units) + 0.3 * min(cores, units)
-        return max(self.dram, self.l2, compute) + self.latency
+        throughput = max(self.dram, self.l2, _overlapped(self.tensor, self.special + self.alu))
+        return self.start + _overlapped(throughput, self.latency)
 
     def fits(self, target: Target) -> bool:
         return self.shared <= target.shared_per_block and self.registers <= 255
 
 
-@dataclass
-class Workload:
-    """What a kernel does at given sizes: per block where nothing else is said; bytes, operations, loop iterations.
-
-    ``compulsory``: bytes of its tensors. ``resident`` and ``streamed``: shared memory of tiles outside and inside
-    loops. ``live``: bytes of accumulators and the largest tile of register code.
-    """
-
-    blocks: int = 0
-    compulsory: int = 0
-    resident: int = 0
-    streamed: int = 0
-    live: int = 0
-    loaded: float = 0.0
-    stored: float = 0.0
-    tensor: float = 0.0
-    fma: float = 0.0
-    special: float = 0.0
-    alu: float = 0.0
-    steps: float = 0.0
+def _overlapped(one: float, other: float) -> float:
+    return max(one, other) + OVERLAP * min(one, other)
 
 
-def workload(kernel: Kernel, sizes: Mapping[str, int]) -> Workload:
-    """What one launch does where every symbol has the size given."""
-    work = Workload(
-        blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
-        compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments),
-        live=_live(kernel),
-    )
-    work.resident, work.streamed = _shared(kernel)
-    _count(kernel.body, 1.0, sizes, work)
-    return work
-
-
-def kernel_cost(kernel: Kernel, sizes: Mapping[str, int], target: Target) -> Cost:
-    """The cost of one launch where every symbol has the size given."""
-    return cost_of(workload(kernel, sizes), kernel.num_stages, kernel.num_warps, target)
+def kernel_cost(
+    kernel: Kernel, sizes: Mapping[str, int], target: Target, known: Mapping[str, SizeLike] | None = None
+) -> Cost:
+    """The cost of one launch where every symbol has the size given; ``known`` as in ``workload``."""
+    return cost_of(workload(kernel, sizes, known), kernel.num_stages, kernel.num_warps, target)
 
 
 def launch_time(count: int, target: Target) -> float:
@@ -86,20 +84,27 @@ def launch_time(count: int, target: Target) -> float:
 def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target) -> Cost:
     """The cost of a workload with these numbers of pipeline stages and warps."""
     blocks, shared = work.blocks, work.resident + work.streamed * num_stages
-    registers = REGISTERS_BASE + math.ceil(REGISTERS_SHARE * work.live / (4 * 32 * num_warps))
-    resident = max(1, min(target.shared // max(shared, 1), target.registers // (registers * 32 * num_warps)))
+    live = work.live / (4 * 32 * num_warps)
+    registers = REGISTERS_BASE + math.ceil(REGISTERS_SHARE * live)
+    resident = max(1, _resident(shared, REGISTERS_BASE + math.ceil(REGISTERS_USUAL * live), num_warps, target))
     waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
     # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
     traffic = blocks * (work.loaded + work.stored)
-    misses = work.compulsory if work.compulsory <= target.l2_size else max(work.compulsory, 0.15 * traffic)
+    misses = work.compulsory if work.compulsory <= target.l2_size else max(work.compulsory, CACHE_MISSES * traffic)
+    repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
+    busy = blocks * idle * repeat
+    tensor = work.tensor + (target.mma_slowdown - 1) * work.mma
+    accesses = blocks * idle * work.requests / target.request_rate
+    alone = sum(chain.trips * _iteration(chain, num_stages, num_warps, repeat, target) for chain in work.chains)
     return Cost(
         dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
-        l2=traffic * idle / target.l2_bandwidth,
-        tensor=blocks * idle * work.tensor / target.tensor_flops,
-        special=blocks * idle * work.special / target.special_rate,
-        alu=blocks * idle * (work.alu + work.fma) / target.fma_flops,
-        latency=waves * (target.block_latency + work.steps * target.step_latency / num_stages),
+        l2=max(traffic * idle / target.l2_bandwidth, accesses),
+        tensor=busy * tensor / target.tensor_flops,
+        special=busy * work.special / target.special_rate,
+        alu=busy * (work.alu + work.fma) / target.fma_flops,
+        latency=waves * (target.block_latency + alone),
+        start=target.kernel_latency,
         blocks=blocks,
         waves=waves,
         shared=shared,
@@ -107,137 +112,38 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target) -> 
     )
 
 
+def _resident(shared: int, registers: int, num_warps: int, target: Target) -> int:
+    """Blocks that a multiprocessor holds at once."""
+    by_registers = target.registers // (registers * 32 * num_warps)
+    return min(target.shared // max(shared, 1), by_registers, target.warps // num_warps)
+
+
+def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
+    """Seconds of one iteration of a block that has its multiprocessor to itself; the warps work ``repeat`` times."""
+    threads = 32 * num_warps
+    compute = (
+        chain.wgmmas * target.wgmma_latency
+        + chain.mmas * target.mma_latency
+        + (chain.wgmma + target.mma_slowdown * chain.mma) * target.sms / target.tensor_flops
+        + chain.reductions * target.reduction_latency
+        + chain.elements / threads * target.element_time
+    )
+    compute *= repeat
+    seconds = compute
+    if chain.copied:
+        copy = target.load_latency + chain.copied / target.block_bandwidth
+        seconds = max(compute, copy / (num_stages - 1)) if num_stages > 1 else compute + copy
+    if chain.requests:
+        seconds += target.load_latency + chain.requests / threads * target.request_latency
+    return seconds
+
+
+def known_of(graph: Graph) -> dict[str, SizeLike]:
+    """What kernels of this graph are told of its symbols."""
+    return {**graph.facts.definitions, **graph.extents}
+
+
 def program_cost(program: TileProgram, sizes: Mapping[str, int], target: Target) -> float:
     """Predicted seconds of the whole program."""
-    costs = [kernel_cost(launch.kernel, sizes, target) for launch in program.launches]
+    costs = [kernel_cost(launch.kernel, sizes, target, known_of(program.graph)) for launch in program.launches]
     return sum(cost.running for cost in costs) + launch_time(len(costs), target)
-
-
-def _elements(ref: Ref) -> int:
-    return math.prod(dim.size.value or 1 for dim in ref.tile.dims) if ref.type else 1
-
-
-def _bytes(ref: Ref) -> int:
-    return _elements(ref) * BYTES.get(ref.tile.dtype, 1)
-
-
-def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
-    return math.prod(dim.size.evaluate(sizes) for dim in argument.tile.dims) * BYTES.get(argument.tile.dtype, 1)
-
-
-def _count(block: Block, times: float, sizes: Mapping[str, int], work: Workload) -> None:
-    for instruction in block.instructions:
-        if instruction.body:
-            trips = trip_count(instruction, sizes)
-            work.steps += times * trips
-            _count(instruction.body, times * trips, sizes, work)
-        else:
-            _count_one(instruction, times, work)
-
-
-def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
-    """Iterations of a loop where every symbol has the size given."""
-    size = loop.attrs["size"].evaluate(sizes)
-    return -(-size // loop.attrs["step"])
-
-
-def _count_one(instruction: Instruction, times: float, work: Workload) -> None:
-    op = instruction.op
-    if op == "load":
-        work.loaded += times * _bytes(instruction.result)
-    elif op == "store":
-        work.stored += times * _bytes(instruction.operands[0])
-    elif op == "contract":
-        _count_contraction(instruction, times, work)
-    elif op in SPECIAL:
-        work.special += times * _elements(instruction.result)
-    elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
-        source = instruction.operands[0] if op == "reduce" else instruction.result
-        work.alu += times * _elements(source)
-
-
-def is_tensor_core(a: Ref, b: Ref, over: tuple[str, ...]) -> bool:
-    """Whether tiles of these shapes and types go to the tensor cores."""
-    rows, columns, depth = contraction_shape(a, b, over)
-    narrow = {a.tile.dtype, b.tile.dtype} <= {"f16", "bf16", "tf32", "f8E4M3FN", "f8E5M2"}
-    return narrow and min(rows, depth) >= 16 and columns >= 8
-
-
-def contraction_shape(a: Ref, b: Ref, over: tuple[str, ...]) -> tuple[int, int, int]:
-    """(rows, columns, depth): extents of the dims only in a, only in b, and summed; 0 where dims of both are kept."""
-
-    def extent(ref: Ref, names: set[str]) -> int:
-        return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
-
-    summed, left, right = set(over), set(a.names), set(b.names)
-    if (left & right) - summed:
-        return 0, 0, 0
-    return extent(a, left - right), extent(b, right - left), extent(a, summed & left)
-
-
-def _count_contraction(instruction: Instruction, times: float, work: Workload) -> None:
-    a, b = instruction.operands
-    over = tuple(instruction.attrs["over"])
-    everything = {dim.name: dim.size.value or 1 for ref in (a, b) for dim in ref.tile.dims}
-    flops = 2.0 * math.prod(everything.values())
-    if is_tensor_core(a, b, over):
-        work.tensor += times * flops * (2.0 if "tf32" in (a.tile.dtype, b.tile.dtype) else 1.0)
-    else:
-        work.fma += times * flops
-
-
-def _shared(kernel: Kernel) -> tuple[int, int]:
-    """Bytes of tiles in shared memory: outside loops what feeds contractions; inside every load, for all are pipelined.
-
-    So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys.
-    """
-    fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
-    totals = [0, 0]
-
-    def visit(block: Block, inside: int) -> None:
-        for instruction in block.instructions:
-            if instruction.body:
-                visit(instruction.body, 1)
-            elif instruction.op == "load" and (inside or instruction.result in fed):
-                totals[inside] += _bytes(instruction.result)
-
-    visit(kernel.body, 0)
-    return totals[0], totals[1]
-
-
-REGISTERS_BASE = 45
-REGISTERS_SHARE = 1.35
-"""Registers per thread as a function of the live bytes: fitted to ptxas on the kernels of facts/triton-handover.md §4.2
-and on plain contractions."""
-
-
-def _live(kernel: Kernel) -> int:
-    """Bytes of the accumulators of the fullest loop, and of the largest other tile of register code."""
-    carried = largest = 0
-    for block in _blocks(kernel.body):
-        carried = max(carried, sum(_bytes(ref) for ref in block.arguments[1:]))
-        in_place = _updates(block)
-        for instruction in block.instructions:
-            if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
-                continue
-            if instruction.op == "contract":
-                a, b = instruction.operands
-                if not is_tensor_core(a, b, instruction.attrs["over"]):
-                    largest = max(largest, _bytes(a) + _bytes(b) + _bytes(instruction.result))
-            if instruction.result.type and instruction.result not in in_place:
-                largest = max(largest, _bytes(instruction.result))
-    return carried + largest
-
-
-def _blocks(block: Block) -> list[Block]:
-    inner = [instruction.body for instruction in block.instructions if instruction.body]
-    return [block, *(each for body in inner for each in _blocks(body))]
-
-
-def _updates(block: Block) -> set[Ref]:
-    """The results that only update an accumulator in place: what is yielded, and what is added to make it."""
-    found = set(block.yields)
-    for instruction in block.instructions:
-        if instruction.results and instruction.result in found and instruction.op in ("add", "cast"):
-            found |= set(instruction.operands)
-    return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.cost import BYTES, Cost, cost_of, launch_time, program_cost, workload
+from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import Fusion, Tiling, emit_kernel
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
@@ -156,7 +156,7 @@ class _Scheduler:
         target, seconds = self.options.target, 0.0
         for region in self._regions_of(kernels):
             moved = sum(self._bytes(value) for value in (*region.reads, *region.outputs))
-            seconds += moved / target.dram_bandwidth + target.block_latency
+            seconds += moved / target.dram_bandwidth + target.kernel_latency
         return seconds + launch_time(len(kernels), target)
 
     def _bytes(self, value: Value) -> int:
@@ -174,7 +174,7 @@ class _Scheduler:
         found: list[Candidate] = []
         for tiling in _spread(list(tilings(region, sizes)), count):
             kernel = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
-            work = workload(kernel.kernel, self.sizes)
+            work = workload(kernel.kernel, self.sizes, known_of(self.graph))
             for stages, warps in itertools.product(STAGES if has_loops(kernel.kernel) else (1,), WARPS):
                 variant = replace(kernel.kernel, num_stages=stages, num_warps=warps)
                 cost = cost_of(work, stages, warps, self.options.target)

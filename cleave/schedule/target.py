@@ -14,6 +14,14 @@ class Target:
     ``shared_per_block`` is the largest dynamic shared memory of one block, ``shared`` that of one multiprocessor.
     Rates of the H200 row are those reached there (design.md §8, facts/decode-schedules.md), the others the vendor's
     data sheets scaled by the same shares.
+
+    What follows ``registers`` was fitted to 1,527 measured pairs on an H200 (bench/results/h200/cost-model.md) and is
+    taken for the others. Once for each kernel: ``kernel_latency``, from its start to its end where a block has nothing
+    to do. In each block, alone on its multiprocessor: ``block_latency`` for its start, ``load_latency`` for a load,
+    ``block_bandwidth`` for asynchronous copies, ``request_latency`` for each access of a thread that is no such copy
+    (``request_rate``: of all together), ``wgmma_latency`` and ``mma_latency`` for a contraction beside its operations,
+    ``reduction_latency`` for a reduction, ``element_time`` for an element of a thread's register code.
+    ``mma_slowdown``: of tensor cores in tiles of less than 64 rows, against ``wgmma``.
     """
 
     name: str
@@ -30,8 +38,18 @@ class Target:
     launch: float = 1.46e-6
     next_launch: float = 0.85e-6
     registers: int = 65536
-    block_latency: float = 1.5e-6
-    step_latency: float = 0.35e-6
+    warps: int = 64
+    kernel_latency: float = 4e-6
+    block_latency: float = 0.4e-6
+    load_latency: float = 0.6e-6
+    block_bandwidth: float = 42e9
+    request_latency: float = 20e-9
+    request_rate: float = 3e12
+    wgmma_latency: float = 0.05e-6
+    mma_latency: float = 0.3e-6
+    mma_slowdown: float = 1.4
+    reduction_latency: float = 20e-9
+    element_time: float = 0.12e-9
 
     @property
     def has_wgmma(self) -> bool:
@@ -43,8 +61,8 @@ _ROWS = (
     ("a100", "sm_80", 108, 163, 164, 1.8, 4.5, 40, 260, 19, 2.4),
     ("rtx3090", "sm_86", 82, 99, 100, 0.85, 2.5, 6, 70, 35, 2.2),
     ("rtx4090", "sm_89", 128, 99, 100, 0.93, 4.0, 72, 165, 80, 5.1),
-    ("h100", "sm_90", 132, 227, 228, 3.0, 11.0, 50, 700, 60, 4.0),
-    ("h200", "sm_90", 132, 227, 228, 4.2, 11.0, 60, 700, 60, 4.0),
+    ("h100", "sm_90", 132, 227, 228, 3.0, 8.5, 50, 700, 60, 4.0),
+    ("h200", "sm_90", 132, 227, 228, 4.2, 8.5, 60, 700, 60, 4.0),
     ("b200", "sm_100", 148, 227, 228, 7.0, 16.0, 120, 1600, 75, 4.5),
 )
 TARGETS: dict[str, Target] = {

@@ -127,7 +127,7 @@ def test_empty_dims(sizes: dict[str, int]) -> None:
     ids=lambda value: getattr(value, "name", None),
 )
 def test_one_kernel_one_loop(graph: Graph, dim: str, accumulators: int) -> None:
-    scheduled = schedule(graph, ScheduleOptions(sizes={"m": 4096, "n": 4096, "k": 4096}))
+    scheduled = schedule(graph, ScheduleOptions(sizes={"m": 32768, "n": 4096, "k": 4096}))
     (kernel,) = scheduled.program.kernels
     (loop,) = loops(kernel)
     assert (loop.attrs["dim"], len(loop.results)) == (dim, accumulators)

@@ -1,0 +1,280 @@
+"""What a kernel does at given sizes: the numbers of the cost model that no target and no option of it changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cleave.dialects.size import SizeLike
+from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref
+
+BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i16": 2, "index": 8}
+SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
+VECTOR = 16
+"""Bytes of the widest access of a thread; rows whose size is not known to be a multiple of it take narrower ones."""
+LANE = 4
+"""Bytes that a warp's access to memory moves at a time for each thread: wider accesses take so many times longer."""
+
+
+@dataclass
+class Chain:
+    """One iteration of a loop, without the loops in it, or what lies outside all loops (``trips`` 1).
+
+    ``copied``: bytes of loads that are wide asynchronous copies to shared memory, in flight while other iterations
+    compute, as in loops that are ``pipelined``. ``requests``: accesses of up to ``LANE`` bytes of a thread that all
+    other loads take.
+    ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
+    ``reductions``: how many. ``elements``: of tiles of register code, those of special functions eight times.
+    """
+
+    trips: float
+    pipelined: bool = False
+    copied: float = 0.0
+    requests: float = 0.0
+    wgmma: float = 0.0
+    mma: float = 0.0
+    wgmmas: int = 0
+    mmas: int = 0
+    reductions: int = 0
+    elements: float = 0.0
+
+
+@dataclass
+class Workload:
+    """What a kernel does at given sizes: per block where nothing else is said; bytes and operations.
+
+    ``compulsory``: bytes of its tensors. ``resident`` and ``streamed``: shared memory of tiles outside and inside
+    loops. ``live``: bytes of accumulators and the largest tile of register code. ``mma``: the part of ``tensor`` that
+    tiles of less than 64 rows do by ``mma.sync``. ``requests``: as in ``Chain``. ``chained_rows``: of the tile of a
+    contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the warps, and if
+    they are too few, warps repeat one another's work.
+    """
+
+    blocks: int = 0
+    compulsory: int = 0
+    resident: int = 0
+    streamed: int = 0
+    live: int = 0
+    loaded: float = 0.0
+    stored: float = 0.0
+    requests: float = 0.0
+    tensor: float = 0.0
+    mma: float = 0.0
+    fma: float = 0.0
+    special: float = 0.0
+    alu: float = 0.0
+    chained_rows: int = 0
+    chains: list[Chain] = field(default_factory=list[Chain])
+
+
+def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeLike] | None = None) -> Workload:
+    """What one launch does where every symbol has the size given.
+
+    ``known``: what the kernel's code is told of symbols: static extents, and multiples such as ``16*n16``.
+    """
+    work = Workload(
+        blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
+        compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments),
+        live=_live(kernel),
+    )
+    work.resident, work.streamed = _shared(kernel)
+    work.chained_rows = min((rows for block in _blocks(kernel.body) for rows in _chained_rows(block)), default=0)
+    widths = {argument: _access(argument, known or {}) for argument in kernel.arguments}
+    _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths), work)
+    return work
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """The sizes of symbols, and how many bytes a thread reads at once from each tensor."""
+
+    sizes: Mapping[str, int]
+    widths: Mapping[Ref, int]
+
+
+def _elements(ref: Ref) -> int:
+    return math.prod(dim.size.value or 1 for dim in ref.tile.dims) if ref.type else 1
+
+
+def _bytes(ref: Ref) -> int:
+    return _elements(ref) * BYTES.get(ref.tile.dtype, 1)
+
+
+def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
+    return math.prod(dim.size.evaluate(sizes) for dim in argument.tile.dims) * BYTES.get(argument.tile.dtype, 1)
+
+
+def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
+    work.chains.append(chain)
+    for instruction in block.instructions:
+        if instruction.body:
+            trips = trip_count(instruction, around.sizes)
+            inner = Chain(chain.trips * trips, pipelined=_is_pipelined(instruction.body))
+            _count(instruction.body, inner, around, work)
+        else:
+            _count_one(instruction, chain, around, work)
+
+
+def _is_pipelined(block: Block) -> bool:
+    """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers."""
+    return any(i.op == "contract" and _on_tensor_cores(i) for i in block.instructions)
+
+
+def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
+    """Iterations of a loop where every symbol has the size given."""
+    size = loop.attrs["size"].evaluate(sizes)
+    return -(-size // loop.attrs["step"])
+
+
+def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
+    op = instruction.op
+    if op == "load":
+        size, width = _bytes(instruction.result), around.widths[instruction.operands[0]]
+        work.loaded += chain.trips * size
+        if chain.pipelined and width == VECTOR:
+            chain.copied += size
+        else:
+            chain.requests += size / min(width, LANE)
+            work.requests += chain.trips * size / min(width, LANE)
+    elif op == "store":
+        work.stored += chain.trips * _bytes(instruction.operands[0])
+    elif op == "contract":
+        _count_contraction(instruction, chain, work)
+    elif op in SPECIAL:
+        chain.elements += SPECIAL_ELEMENTS * _elements(instruction.result)
+        work.special += chain.trips * _elements(instruction.result)
+    elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
+        source = instruction.operands[0] if op == "reduce" else instruction.result
+        chain.reductions += op == "reduce"
+        chain.elements += _elements(source)
+        work.alu += chain.trips * _elements(source)
+
+
+SPECIAL_ELEMENTS = 8
+"""Elements of simple register code that one of a special function takes as long as."""
+
+
+def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:
+    """Bytes that a thread reads at once from a tensor: what the sizes of its rows are known to be a multiple of."""
+    width = BYTES.get(argument.tile.dtype, 1)
+    if not argument.tile.dims:
+        return width
+    size = argument.tile.dims[-1].size.substitute(known)
+    multiple = math.gcd(*(coefficient for _, coefficient in size.terms))
+    return max(width, math.gcd(VECTOR, multiple * width))
+
+
+def is_tensor_core(a: Ref, b: Ref, over: tuple[str, ...]) -> bool:
+    """Whether tiles of these shapes and types go to the tensor cores."""
+    rows, columns, depth = contraction_shape(a, b, over)
+    narrow = {a.tile.dtype, b.tile.dtype} <= {"f16", "bf16", "tf32", "f8E4M3FN", "f8E5M2"}
+    return narrow and min(rows, depth) >= 16 and columns >= 8
+
+
+def _on_tensor_cores(contraction: Instruction) -> bool:
+    a, b = contraction.operands
+    return is_tensor_core(a, b, tuple(contraction.attrs["over"]))
+
+
+def contraction_shape(a: Ref, b: Ref, over: tuple[str, ...]) -> tuple[int, int, int]:
+    """(rows, columns, depth): extents of the dims only in a, only in b, and summed; 0 where dims of both are kept."""
+
+    def extent(ref: Ref, names: set[str]) -> int:
+        return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
+
+    summed, left, right = set(over), set(a.names), set(b.names)
+    if (left & right) - summed:
+        return 0, 0, 0
+    return extent(a, left - right), extent(b, right - left), extent(a, summed & left)
+
+
+def _chained_rows(block: Block) -> list[int]:
+    """Rows of the ``wgmma`` contractions of a block that have an operand computed from another one of them."""
+    computed: set[Ref] = set()
+    found: list[int] = []
+    for instruction in block.instructions:
+        fed = not computed.isdisjoint(instruction.operands)
+        if instruction.op == "contract" and _on_tensor_cores(instruction):
+            if fed:
+                a, b = instruction.operands
+                rows = contraction_shape(a, b, tuple(instruction.attrs["over"]))[0]
+                found += [rows] if rows >= WGMMA_ROWS else []
+            computed.add(instruction.result)
+        elif fed and not instruction.body:
+            computed.update(instruction.results)
+    return found
+
+
+WGMMA_ROWS = 64
+
+
+def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -> None:
+    a, b = instruction.operands
+    over = tuple(instruction.attrs["over"])
+    everything = {dim.name: dim.size.value or 1 for ref in (a, b) for dim in ref.tile.dims}
+    flops = 2.0 * math.prod(everything.values())
+    if not is_tensor_core(a, b, over):
+        chain.elements += flops / 2
+        work.fma += chain.trips * flops
+        return
+    flops *= 2.0 if "tf32" in (a.tile.dtype, b.tile.dtype) else 1.0
+    work.tensor += chain.trips * flops
+    if contraction_shape(a, b, over)[0] >= WGMMA_ROWS:
+        chain.wgmma += flops
+        chain.wgmmas += 1
+    else:
+        chain.mma += flops
+        chain.mmas += 1
+        work.mma += chain.trips * flops
+
+
+def _shared(kernel: Kernel) -> tuple[int, int]:
+    """Bytes of tiles in shared memory: outside loops what feeds contractions; every load of a loop with a contraction.
+
+    So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys, and Triton 3.7 none to
+    the loads of loops without contractions.
+    """
+    fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
+    totals = [0, 0]
+
+    def visit(block: Block, inside: int) -> None:
+        staged = inside and any(i.op == "contract" for i in block.instructions)
+        for instruction in block.instructions:
+            if instruction.body:
+                visit(instruction.body, 1)
+            elif instruction.op == "load" and (staged or instruction.result in fed):
+                totals[inside] += _bytes(instruction.result)
+
+    visit(kernel.body, 0)
+    return totals[0], totals[1]
+
+
+def _live(kernel: Kernel) -> int:
+    """Bytes of the accumulators of the fullest loop, and of the largest other tile of register code."""
+    carried = largest = 0
+    for block in _blocks(kernel.body):
+        carried = max(carried, sum(_bytes(ref) for ref in block.arguments[1:]))
+        in_place = _updates(block)
+        for instruction in block.instructions:
+            if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
+                continue
+            if instruction.op == "contract" and not _on_tensor_cores(instruction):
+                largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))
+            if instruction.result.type and instruction.result not in in_place:
+                largest = max(largest, _bytes(instruction.result))
+    return carried + largest
+
+
+def _blocks(block: Block) -> list[Block]:
+    inner = [instruction.body for instruction in block.instructions if instruction.body]
+    return [block, *(each for body in inner for each in _blocks(body))]
+
+
+def _updates(block: Block) -> set[Ref]:
+    """The results that only update an accumulator in place: what is yielded, and what is added to make it."""
+    found = set(block.yields)
+    for instruction in block.instructions:
+        if instruction.results and instruction.result in found and instruction.op in ("add", "cast"):
+            found |= set(instruction.operands)
+    return found
