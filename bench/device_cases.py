@@ -86,8 +86,15 @@ def subjects() -> Iterator[Subject]:
         yield Subject(graph.name, graph, TOLERANCE["random"], hints, runs, None)
 
 
-def _subject(graph: Graph, dtype: str, name: str, hints: Sequence[Sizes], runs: Sequence[Sizes], reference: str,
-             timed: Sequence[Sizes] = ()) -> Subject:
+def _subject(
+    graph: Graph,
+    dtype: str,
+    name: str,
+    hints: Sequence[Sizes],
+    runs: Sequence[Sizes],
+    reference: str,
+    timed: Sequence[Sizes] = (),
+) -> Subject:
     return Subject(f"{name}-{dtype}", retyped(graph, dtype), TOLERANCE[dtype], hints, runs, reference, timed)
 
 

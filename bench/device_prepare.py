@@ -101,8 +101,9 @@ def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[
     for launch, ranked in zip(scheduled.program.launches, scheduled.candidates, strict=True):
         fitting = [candidate for candidate in ranked if candidate.cost.fits(target_named("h200"))]
         candidate = fitting[int(share * len(fitting))]
-        launches.append(replace(launch, kernel=replace(candidate.kernel, name=launch.kernel.name),
-                                operands=candidate.operands))
+        launches.append(
+            replace(launch, kernel=replace(candidate.kernel, name=launch.kernel.name), operands=candidate.operands)
+        )
         tilings.append(f"{candidate.tiling}, {candidate.kernel.num_stages} stages")
     return replace(scheduled.program, launches=tuple(launches)), tilings
 
@@ -203,8 +204,9 @@ def _work(graph: Graph, sizes: Sizes) -> int:
     return most
 
 
-def _carry(graph: Graph, shapes: Sequence[Sequence[int]], dtypes: Sequence[str], sizes: Sizes, seed: int,
-           path: Path) -> None:
+def _carry(
+    graph: Graph, shapes: Sequence[Sequence[int]], dtypes: Sequence[str], sizes: Sizes, seed: int, path: Path
+) -> None:
     """Save inputs and the float64 results of the reference executor."""
     inputs = inputs_for(graph.name, shapes, dtypes, seed)
     expected = reference_outputs(graph, inputs, sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -24,8 +25,11 @@ class LowerToTriton:
     (i32), "stride:<i>:<axis>" (i64, in elements).
     """
 
+    unregistered_ops: ClassVar[bool] = True
+
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
-        ctx.allow_unregistered_dialects = True  # Triton's own ops
+        if not ctx.allow_unregistered_dialects:  # Triton's own ops; MLIR aborts where a pass manager runs on ``ctx``
+            ctx.allow_unregistered_dialects = True
         problems: list[CleaveError] = []
         for func in _kernels(module):
             around = _surroundings(func, module)

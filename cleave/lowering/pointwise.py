@@ -117,7 +117,7 @@ def pointwise(op: ir.Operation, name: str, operands: Sequence[Tile], layout: Lay
     if not ops.is_float(layout.dtype):
         return _integers(name, operands, layout)
     if name == "exp" and layout.dtype == "f32":
-        return _tile(tt.same("math.exp2", _exponent(op.operands[0], layout, lookup)), layout)
+        return _tile(tt.same("math.exp2", _scaled(op.operands[0], layout, lookup)), layout)
     if name == "pow" and _constant(op.operands[1]) == 2.0:
         name, operands = "mul", (operands[0], operands[0])
     values = _at_layout(operands, layout)
@@ -154,19 +154,11 @@ def only_narrowed(value: ir.Value) -> bool:
     )
 
 
-def _exponent(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
-    """x·log2(e) in f32. Of a difference with a tile of fewer dims (a row's maximum, say) that tile is scaled before it
-    is broadcast, which leaves one fused multiply-add for each element."""
-    owner = x.owner
-    if not isinstance(owner, ir.Block) and owner.name == "cleave.sub":
-        a, b = owner.operands
-        if len(lookup(b).names) < len(lookup(a).names) == len(layout.names):
-            return tt.same("arith.subf", _scaled(a, layout, lookup), _scaled(b, layout, lookup))
-    return _scaled(x, layout, lookup)
-
-
 def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
-    """x·log2(e), aligned; a constant that x was multiplied by, for this use only, is folded into the factor."""
+    """x·log2(e), aligned; a constant that x was multiplied by, for this use only, is folded into the factor.
+
+    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers.
+    """
     tile, factor = lookup(x), LOG2E
     owner = x.owner
     if not isinstance(owner, ir.Block) and owner.name == "cleave.mul" and len(list(x.uses)) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleave.errors import CleaveError
+from cleave.schedule.target import TARGETS as GPUS
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,14 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
-        """The target called ``text``; CleaveError listing the known ones otherwise."""
+        """The target called ``text``, an architecture or a GPU; CleaveError listing the known ones otherwise."""
+        name = text.strip()
+        arch = GPUS[name].arch if name in GPUS else name
         for target in TARGETS:
-            if target.name == text.strip():
+            if target.name == arch:
                 return target
-        raise CleaveError(f"unknown target '{text}'", notes=(f"known targets: {', '.join(t.name for t in TARGETS)}",))
+        known = ", ".join((*(t.name for t in TARGETS), *GPUS))
+        raise CleaveError(f"unknown target '{text}'", notes=(f"known targets: {known}",))
 
     def __str__(self) -> str:
         return self.name

@@ -313,7 +313,7 @@ class _Emitter:
 
     def _joins(self, other: Value, group: list[Value], scope: Scope) -> bool:
         upstream, loops = self.region.upstream, self._looped(other)
-        work = {value for value in upstream[other] if set(value.names) & set(loops)}
+        work = self.region.varying(other, loops)
         if not any(work & upstream[member] for member in group):
             return False
         return self._fits([*group, other], scope)

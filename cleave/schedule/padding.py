@@ -18,20 +18,34 @@ Pads = Callable[[Value, str], float | None]
 
 def outside(value: Value, name: str, region: Region, pads: Pads) -> float | None:
     """The one value that ``value`` has past the end of dim ``name``; None if it is not known."""
-    padded = pads(value, name)
-    if padded is not None:
-        return None if math.isnan(padded) else padded
-    if value.op == "constant":
-        return float(value.attrs["value"])
-    if name not in value.names:
-        return None
-    if value in region.memory:
-        return 0.0
-    parts = [outside(operand, name, region, pads) for operand in value.operands]
-    if value.op in POINTWISE:
-        return _pointwise(value, name, parts)
-    linear = value.op == "contract" or (value.op == "reduce" and value.attrs["kind"] == "sum")
-    return 0.0 if linear and parts and all(part == 0 for part in parts) else None
+    return _Outside(name, region, pads).of(value)
+
+
+class _Outside:
+    def __init__(self, name: str, region: Region, pads: Pads) -> None:
+        self.name, self.region, self.pads = name, region, pads
+        self.known: dict[Value, float | None] = {}
+
+    def of(self, value: Value) -> float | None:
+        if value not in self.known:
+            self.known[value] = self._find(value)
+        return self.known[value]
+
+    def _find(self, value: Value) -> float | None:
+        padded = self.pads(value, self.name)
+        if padded is not None:
+            return None if math.isnan(padded) else padded
+        if value.op == "constant":
+            return float(value.attrs["value"])
+        if self.name not in value.names:
+            return None
+        if value in self.region.memory:
+            return 0.0
+        parts = [self.of(operand) for operand in value.operands]
+        if value.op in POINTWISE:
+            return _pointwise(value, self.name, parts)
+        linear = value.op == "contract" or (value.op == "reduce" and value.attrs["kind"] == "sum")
+        return 0.0 if linear and parts and all(part == 0 for part in parts) else None
 
 
 def _pointwise(value: Value, name: str, parts: list[float | None]) -> float | None:

@@ -65,6 +65,16 @@ class Region:
             found[value] = frozenset(value.operands).union(*(found[operand] for operand in value.operands))
         return found
 
+    def varying(self, value: Value, dims: tuple[str, ...]) -> frozenset[Value]:
+        """What ``value`` depends on and has one of ``dims``."""
+        if (value, dims) not in self._varying:
+            self._varying[value, dims] = frozenset(v for v in self.upstream[value] if set(v.names) & set(dims))
+        return self._varying[value, dims]
+
+    @cached_property
+    def _varying(self) -> dict[tuple[Value, tuple[str, ...]], frozenset[Value]]:
+        return {}
+
     def depends(self, value: Value, on: Iterable[Value]) -> bool:
         upstream = self.upstream[value]
         return any(other is value or other in upstream for other in on)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from cleave.dialects.dims import Dim, Size
-from cleave.dialects.graph import Value
+from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
 from cleave.errors import CleaveError
 
@@ -18,6 +19,29 @@ class Part(NamedTuple):
 
     outer: str
     whole: Size
+
+
+def in_memory_order(graph: Graph) -> Graph:
+    """The graph with a copy before each merge whose dims do not lie one after the other: a merge can then be a view."""
+    new: dict[Value, Value] = {value: value for value in graph.inputs}
+    for value in graph.topological():
+        if value not in new:
+            operands = tuple(new[operand] for operand in value.operands)
+            if value.op == "merge":
+                operands = (_together(operands[0], list(value.attrs["dims"])),)
+            new[value] = value if operands == value.operands else replace(value, operands=operands)
+    return replace(graph, outputs=tuple(new[value] for value in graph.outputs))
+
+
+def _together(value: Value, names: list[str]) -> Value:
+    """``value`` with these dims one after the other, where the first of them in memory is."""
+    at = min(value.names.index(name) for name in names)
+    if list(value.names[at : at + len(names)]) == names:
+        return value
+    rest = [name for name in value.names if name not in names]
+    order = [*rest[:at], *names, *rest[at:]]
+    dims = tuple(Dim(name, value.size(name)) for name in order)
+    return Value("cast", (value,), TensorType(dims, value.dtype), {}, value.location)
 
 
 def is_memory_view(value: Value) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +16,7 @@ from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, pr
 from cleave.schedule.emit import Fusion, Tiling, emit_kernel
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
-from cleave.schedule.rename import viewed
+from cleave.schedule.rename import in_memory_order, viewed
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tilings import tilings
@@ -26,6 +28,9 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 COARSE = 12
 """Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
+LONG = 40
+"""Values in a region, past which fewer tilings are weighed, and past twice which only ``FEW`` partitions of a graph."""
+FEW = 4
 DEFAULT_SIZE = 1024
 """What the cost model takes a dynamic size for when nobody says."""
 
@@ -105,7 +110,7 @@ def _default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
 
 class _Scheduler:
     def __init__(self, graph: Graph, options: ScheduleOptions) -> None:
-        self.graph, self.options = graph, options
+        self.graph, self.options = in_memory_order(graph), options
         self.sizes = {**_default_sizes(graph, options.sizes), **graph.extents}
         self._ranked: dict[tuple[frozenset[Value], frozenset[Value], int], tuple[Candidate, ...]] = {}
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
@@ -140,7 +145,8 @@ class _Scheduler:
         if not self.options.iterative_tiling:
             return [one_kernel_each(self.graph)]
         both = (tuple(kernels_of(self.graph, cut, wide=wide)) for cut in cuts(self.graph) for wide in (True, False))
-        return list(dict.fromkeys(both))
+        found = list(dict.fromkeys(both))
+        return found if len(self.graph.topological()) <= 2 * LONG else [*found[:FEW], one_kernel_each(self.graph)]
 
     def _regions_of(self, kernels: Kernels) -> list[Region]:
         boundary = frozenset(value for outputs in kernels for value in outputs)
@@ -172,7 +178,7 @@ class _Scheduler:
     def _weigh(self, region: Region, count: int) -> tuple[Candidate, ...]:
         sizes = {dim.name: self._evaluate(dim.size) for value in region.upstream for dim in value.dims}
         found: list[Candidate] = []
-        for tiling in _spread(list(tilings(region, sizes)), count):
+        for tiling in _spread(list(tilings(region, sizes)), min(count, effort(len(region.values)))):
             kernel = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
             work = workload(kernel.kernel, self.sizes, known_of(self.graph))
             for stages, warps in itertools.product(STAGES if has_loops(kernel.kernel) else (1,), WARPS):
@@ -191,9 +197,21 @@ class _Scheduler:
         written = [value for outputs in kernels for value in outputs]
         launches: list[Launch] = []
         for index, candidates in enumerate(ranked):
-            chosen = candidates[0]
-            launches.append(Launch(replace(chosen.kernel, name=f"{self.graph.name}__k{index}"), chosen.operands))
+            chosen, name = candidates[0], f"{identifier(self.graph.name)}__k{index}"
+            launches.append(Launch(replace(chosen.kernel, name=name), chosen.operands))
         return Scheduled(TileProgram(self.graph, tuple(written), tuple(launches)), ranked, self._time(ranked))
+
+
+def effort(values: int) -> int:
+    """How many tilings of a region with so many values are weighed: one takes time in the square of their number."""
+    return max(2, int(64 * min(1.0, (LONG / max(values, 1)) ** 2)))
+
+
+def identifier(name: str) -> str:
+    """``name`` as Triton's symbols may be spelt; a number keeps two names apart that become alike."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return name
+    return f"{re.sub('[^A-Za-z0-9_]', '_', name)}_{zlib.crc32(name.encode()):08x}"
 
 
 def _spread(items: list[Tiling], count: int) -> list[Tiling]:

@@ -85,7 +85,11 @@ def superoptimise(graph: Graph, options: SearchOptions | None = None) -> SearchR
     Never fails for want of algebra: a graph that cannot be brought into terms is returned alone, with the reason in
     ``rejected``.
     """
-    return _Search(graph, options or SearchOptions()).run()
+    search = _Search(graph, options or SearchOptions())
+    try:
+        return search.run()
+    except RecursionError:
+        return search.alone("its terms are nested too deep")
 
 
 class _Search:
@@ -101,13 +105,18 @@ class _Search:
         self.counts: list[str] = []  # the symbols that count parts
         self.seen: dict[str, bool] = {lines_of(graph): True}
 
+    def alone(self, why: str) -> SearchResult:
+        """The source and nothing else."""
+        self.found.clear()
+        self.rejected.append(Rejected(self.source.name, f"not searched: {why}"))
+        self.statistics.complete = False
+        return self._result(Certificate((), notes=(f"the source itself; not searched: {why}",)))
+
     def run(self) -> SearchResult:
         try:
             forms = self.lifter.lift(self.source)
-        except (Unliftable, OutOfFuel, ArithmeticError, RecursionError) as error:
-            self.rejected.append(Rejected(self.source.name, f"not searched: {error}"))
-            self.statistics.complete = False
-            return self._result(Certificate((), notes=(f"the source itself; not searched: {error}",)))
+        except (Unliftable, OutOfFuel, ArithmeticError) as error:
+            return self.alone(str(error))
         goals = [forms[output] for output in self.source.outputs]
         certificate = Certificate(tuple(map(show, goals)), self.source.facts.texts, notes=("the source itself",))
         if not goals:

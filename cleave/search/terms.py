@@ -275,15 +275,15 @@ def show_atom(atom: Atom) -> str:
     if kind == "sum":
         return f"Σ{{{','.join(n for n, _ in data[0])}}}({show_mono(data[1])})"
     if kind == "max":
-        return f"max{{{','.join(n for n, _ in data[0])}}}({show(data[1])})"
+        return f"max{{{','.join(n for n, _ in data[0])}}}({_show(data[1])})"
     if kind == "red":
-        return f"{data[0]}{{{','.join(n for n, _ in data[1])}}}({show(data[2])})"
+        return f"{data[0]}{{{','.join(n for n, _ in data[1])}}}({_show(data[2])})"
     if kind == "poly":
-        return f"({show(data[0])})"
+        return f"({_show(data[0])})"
     if kind == "exp":
         return f"e^{{{show_mono(data[0])}}}"
     if kind == "chi":
-        return f"[{'' if data[1] else 'not '}{show(data[0])}]"
+        return f"[{'' if data[1] else 'not '}{_show(data[0])}]"
     return str(data[0])
 
 
@@ -293,6 +293,13 @@ def show_mono(mono: Mono) -> str:
 
 def show(poly: Poly) -> str:
     """Readable text, for reports and certificates."""
+    try:
+        return _show(poly)
+    except RecursionError:
+        return "… (nested too deep to print)"
+
+
+def _show(poly: Poly) -> str:
     if not poly.terms:
         return "0"
     return " + ".join(show_mono(m) if c == 1 else str(c) if not m else f"{c}·{show_mono(m)}" for m, c in poly.terms)

@@ -81,8 +81,9 @@ def run_isolated(work: Callable[[Watch], int]) -> int | Crash:
     standard streams, whatever Python objects stand for them in this process.
     """
     watch = Watch()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by the caller
+            stream.flush()
     pid = os.fork()
     if pid == 0:
         _child(work, watch)

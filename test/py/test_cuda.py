@@ -252,12 +252,16 @@ def test_an_allocator_that_gives_something_else_is_found_out(stub: Stub) -> None
         call(stub, memory=lambda shape, dtype: FakeTensor(X, (1,)))
 
 
-@pytest.mark.parametrize(("failing", "status", "message"), [
-    ("cuModuleLoadData", 2, "cannot load kernel parts: out of memory (CUDA error 2)"),
-    ("cuFuncSetAttribute", 1, "kernel parts 100000 bytes of shared memory: unknown error (CUDA error 1)"),
-    ("cuLaunchKernel", 700, "kernel parts on the grid (12, 1, 1): an illegal memory access was encountered"),
-    ("cuDeviceGet", 2, "cannot find the GPU: out of memory"),
-], ids=lambda value: value if isinstance(value, str) and value.startswith("cu") else "")
+@pytest.mark.parametrize(
+    ("failing", "status", "message"),
+    [
+        ("cuModuleLoadData", 2, "cannot load kernel parts: out of memory (CUDA error 2)"),
+        ("cuFuncSetAttribute", 1, "kernel parts 100000 bytes of shared memory: unknown error (CUDA error 1)"),
+        ("cuLaunchKernel", 700, "kernel parts on the grid (12, 1, 1): an illegal memory access was encountered"),
+        ("cuDeviceGet", 2, "cannot find the GPU: out of memory"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("cu") else "",
+)
 def test_failing_calls_are_errors(stub: Stub, failing: str, status: int, message: str) -> None:
     stub.reset(failing, status)
     with pytest.raises(CleaveError) as caught:

@@ -10,7 +10,7 @@
 // PTX: .target sm_80
 // PTX: ex2.approx
 // TARGET: error: unknown target 'sm_12'
-// TARGET: note: known targets: sm_80
+// TARGET: note: {{.*}}sm_80
 // LOWER: error: no kernels
 // LOWER: note: {{.*}}run cleave-lower-to-triton first
 // SPLIT: cleave-opt: error: --emit writes one module
