@@ -228,9 +228,19 @@ def _merged(*, output: bool) -> Graph:
     return b.build(y if output else b.reduce(y, kind="max", over=["h"]))
 
 
+def _merged_out_of_order() -> Graph:
+    b = GraphBuilder("merged_out_of_order")
+    x = b.input("a b d", "f32")
+    return b.build(
+        b.merge(x, dims=["b", "a"], into="z=a*b"),
+        b.reduce(b.merge(b.exp(x), dims=["d", "a"], into="y=a*d"), kind="sum", over=["b"]),
+    )
+
+
 @pytest.mark.parametrize(
     "graph",
     [
+        _merged_out_of_order(),
         _slice_of_input(),
         _slice_of_symbolic_size(),
         _slice_of_product(),

@@ -555,3 +555,32 @@ def test_random_programs() -> None:
         if time.monotonic() > end:
             break
     assert programs > 20 and alternatives > 10
+
+
+def test_a_guard_against_overflow_stays() -> None:
+    """A vector divided by its largest element before its square is summed: without that, 1e20 squared is infinite."""
+    b = GraphBuilder("guarded_norm")
+    x, w = b.input("m k", "f32"), b.input("k n", "f32")
+    y = b.div(x, b.reduce(b.abs(x), kind="max", over=["k"]))
+    z = b.div(y, b.sqrt(b.reduce(b.mul(y, y), kind="sum", over=["k"])))
+    graph = b.build(b.contract(z, w, over=["k"]))
+    rng = np.random.default_rng(0)
+    for scale in (1e20, 1e-23):
+        inputs = [(rng.standard_normal((3, 8)) * scale).astype(np.float32), rng.standard_normal((8, 4), np.float32)]
+        for alternative in superoptimise(graph, SearchOptions(split=False)).alternatives:
+            from cleave.search.floats import FloatDomain
+            from cleave.search.interpret import Interpreter
+
+            (out,) = Interpreter(FloatDomain(declared=True), {"m": 3, "k": 8, "n": 4}).run(alternative.graph, inputs)
+            assert np.isfinite(out).all()
+            assert np.abs(out).max() > 0
+
+
+def test_a_graph_nested_too_deep_is_returned_alone() -> None:
+    b = GraphBuilder("deep")
+    value = b.input("m", "f32")
+    for _ in range(3000):
+        value = b.tanh(value)
+    result = superoptimise(b.build(value))
+    assert len(result.alternatives) == 1
+    assert not result.statistics.complete
