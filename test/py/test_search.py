@@ -17,6 +17,8 @@ from search_programs import PROGRAMS, evaluate, inputs_of, scores, sizes_of, sof
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
+from cleave.search.floats import FloatDomain
+from cleave.search.interpret import Interpreter
 
 ATTENTIONS = (
     "attention",
@@ -568,9 +570,6 @@ def test_a_guard_against_overflow_stays() -> None:
     for scale in (1e20, 1e-23):
         inputs = [(rng.standard_normal((3, 8)) * scale).astype(np.float32), rng.standard_normal((8, 4), np.float32)]
         for alternative in superoptimise(graph, SearchOptions(split=False)).alternatives:
-            from cleave.search.floats import FloatDomain
-            from cleave.search.interpret import Interpreter
-
             (out,) = Interpreter(FloatDomain(declared=True), {"m": 3, "k": 8, "n": 4}).run(alternative.graph, inputs)
             assert np.isfinite(out).all()
             assert np.abs(out).max() > 0
