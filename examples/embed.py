@@ -28,7 +28,7 @@ def compile_module(module: ir.Module) -> None:
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("attention.linalg.mlir")
     context = ir.Context()  # any context will do,
-    bindings.register(context)  # once it has the dialect
+    bindings.register(context)  # once it has the dialect (and, for cleave-lower-to-triton, allow_unregistered_dialects)
     with context:
         module = ir.Module.parseFile(str(path))
         compile_module(module)
