@@ -42,6 +42,8 @@ def _no_graph(func: ir.Operation) -> str | None:
         return ""
     foreign = next((name for name in names if not name.startswith("cleave.") and name != "func.return"), None)
     if foreign is not None:
+        if any(name.startswith("linalg.") for name in names):
+            return "its linalg ops have no named dimensions; cleave-import-linalg gives them what it can"
         ours = any(name.startswith("cleave.") for name in names)
         return f"'{foreign}' is no op of a tensor graph" if ours else ""
     block = func.regions[0].blocks[0]
