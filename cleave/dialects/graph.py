@@ -181,15 +181,3 @@ class GraphBuilder:
 
     def build(self, *outputs: Value) -> Graph:
         return Graph(self.name, tuple(self.inputs), outputs, self.facts, dict(self.extents))
-
-
-def retype(value: Value, operands: tuple[Value, ...], facts: Facts) -> Value:
-    """The same op on other operands, its result keeping the order of dims and, where it is free, the dtype."""
-    if operands == value.operands:
-        return value
-    inferred = ops.infer(value.op, [operand.type for operand in operands], value.attrs, facts)
-    if set(inferred.names) != set(value.names):
-        raise CleaveError(f"cleave.{value.op} has dimensions {list(inferred.names)} on its new operands")
-    dims = tuple(Dim(name, inferred.size(name)) for name in value.names)
-    dtype = value.dtype if ops.OPS[value.op].free_dtype else inferred.dtype
-    return Value(value.op, operands, TensorType(dims, dtype), value.attrs, value.location)

@@ -10,6 +10,19 @@ def name_of(func: ir.Operation) -> str:
     return ir.StringAttr(func.attributes["sym_name"]).value
 
 
+def callees(op: ir.Operation) -> set[str]:
+    """The names of the functions that calls inside ``op`` refer to."""
+    names: set[str] = set()
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        if inner.name == "func.call":
+            names.add(ir.FlatSymbolRefAttr(inner.attributes["callee"]).value)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return names
+
+
 def tensor_functions(module: ir.Module) -> list[list[ir.Operation]]:
     """The functions that are tensor graphs as a whole, each followed by its ``cleave.alternative_of``.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cleave.bindings import ir, passmanager
 from cleave.errors import CleaveError
 from cleave.passes.diagnostics import remark
+from cleave.passes.functions import callees
 from cleave.passes.linalg_extracts import extracts_to_operands
 from cleave.passes.linalg_raise import Raiser
 
@@ -24,7 +25,7 @@ class ImportLinalg:
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         with ctx, ir.Location.unknown():
-            called = _called(module)
+            called = callees(module.operation)
             for view in list(module.body.operations):
                 func = view.operation
                 if func.name != "func.func" or not _is_source(func):
@@ -130,16 +131,3 @@ def _encoded_op(func: ir.Operation) -> ir.Operation | None:
 
     func.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found[0] if found else None
-
-
-def _called(module: ir.Module) -> set[str]:
-    """The names of functions that something in the module refers to: their signatures are not ours to change."""
-    names: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            names.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return names

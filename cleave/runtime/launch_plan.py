@@ -108,10 +108,6 @@ class LaunchPlan:
         made = (step.tensor for step in self.steps if not isinstance(step, Launch))
         return {tensor.name: tensor for tensor in (*self.arguments, *made)}
 
-    @property
-    def result_specs(self) -> tuple[TensorSpec, ...]:
-        return tuple(self.tensors[name] for name in self.results)
-
     def to_json(self) -> str:
         """The plan as JSON text; ``from_json`` reads it back."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)

@@ -51,10 +51,6 @@ class Target:
     reduction_latency: float = 20e-9
     element_time: float = 0.12e-9
 
-    @property
-    def has_wgmma(self) -> bool:
-        return self.arch.startswith("sm_90")
-
 
 _ROWS = (
     # name, arch, SMs, KiB shared per block, KiB per SM, TB/s DRAM, TB/s L2, MiB L2, TFLOP/s tensor, FMA, T special/s

@@ -85,10 +85,6 @@ def mono_free(mono: Mono) -> frozenset[str]:
     return frozenset().union(*(atom.free for atom, _ in mono))
 
 
-def mono_level(mono: Mono) -> int:
-    return max((atom.level for atom, _ in mono), default=0)
-
-
 def atom_nonnegative(atom: Atom, exponent: Number) -> bool:
     """Whether the atom to that power is known to be >= 0."""
     if atom.positive or atom.kind == "chi" or (isinstance(exponent, int) and exponent % 2 == 0):

@@ -8,7 +8,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.passes.diagnostics import position_of
-from cleave.passes.functions import name_of
+from cleave.passes.functions import callees, name_of
 from cleave.runtime.launch_plan import TensorSpec
 
 _ALTERNATIVE = "cleave.alternative_of"
@@ -48,7 +48,7 @@ def keep_only(module: ir.Module, name: str, *, alternatives: bool) -> None:
     }
     kept, new = {name}, [name]
     while new:
-        called = {callee for each in new for callee in _callees(functions[each]) if callee in functions}
+        called = {callee for each in new for callee in callees(functions[each]) if callee in functions}
         new = sorted(called - kept)
         kept |= called
     for each, func in functions.items():
@@ -64,18 +64,6 @@ def alternatives_of(module: ir.Module, name: str) -> int:
 
 def _alternative_of(func: ir.Operation) -> str | None:
     return ir.FlatSymbolRefAttr(func.attributes[_ALTERNATIVE]).value if _ALTERNATIVE in func.attributes else None
-
-
-def _callees(func: ir.Operation) -> set[str]:
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-        return ir.WalkResult.ADVANCE
-
-    func.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def check_compilable(func: ir.Operation) -> None:
