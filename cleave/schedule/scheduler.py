@@ -13,12 +13,13 @@ from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
-from cleave.schedule.emit import Fusion, Tiling, emit_kernel
+from cleave.schedule.emit import emit_kernel
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import in_memory_order, viewed
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
+from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import tilings
 
 STAGES = (2, 3, 4)

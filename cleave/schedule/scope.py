@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cleave.dialects.graph import Value
-from cleave.schedule.tile_program import Ref, TileBuilder
+from cleave.dialects.ops import TensorType
+from cleave.schedule.region import Region
+from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
 
 
 @dataclass(frozen=True)
@@ -51,3 +54,45 @@ class Scope:
         span = self.span(name)
         assert span is not None, f"dim {name} is not in scope"
         return span
+
+
+class Tiles(Protocol):
+    """Who computes the tiles of a kernel, on demand."""
+
+    @property
+    def region(self) -> Region: ...
+
+    def value(self, value: Value, scope: Scope) -> Ref:
+        """The tile of ``value``, computed in its home scope if it has not been."""
+        ...
+
+
+def home_of(value: Value, scope: Scope, region: Region) -> Scope:
+    """The outermost scope that has all dims of ``value``, and all running values that it depends on."""
+    while scope.parent and not _needs(value, scope, region):
+        scope = scope.parent
+    return scope
+
+
+def _needs(value: Value, scope: Scope, region: Region) -> bool:
+    return (
+        value in scope.tiles
+        or any(n in scope.spans for n in value.names)
+        or (bool(scope.running) and region.depends(value, scope.running))
+    )
+
+
+def tile_type_of(value: Value, scope: Scope, dtype: str | None = None) -> TensorType:
+    """The type of the value's tile: dims of which one element is in hand are left out."""
+    spans = [(name, scope.required_span(name).extent) for name in value.names]
+    return tile_type([(name, extent) for name, extent in spans if extent > 1], dtype or value.dtype)
+
+
+def position(name: str, scope: Scope) -> Ref:
+    """The global index along a dim, i64."""
+    span, builder = scope.required_span(name), scope.builder
+    offset = builder.add("splat", [span.offset], TensorType((), "i64"))
+    if span.extent == 1:
+        return offset
+    within = builder.add("index", (), tile_type([(name, span.extent)], "i64"), dim=f"{name}={span.extent}")
+    return within if builder.constant_of(span.offset) == 0 else builder.compute("add", within, offset)

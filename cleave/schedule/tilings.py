@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from cleave.dialects.graph import Value
-from cleave.schedule.emit import Tiling
 from cleave.schedule.region import Region
+from cleave.schedule.tiling import Tiling
 
 MINIMUM = 16
 """Smallest tile of a dim that a contraction sums over or keeps; what a tile does not fill is masked."""

@@ -1,0 +1,31 @@
+"""What is chosen for a kernel beside what it computes: tile extents, and which loops may be shared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleave.dialects.graph import Value
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tile extents: of the output dims (1: one element for each block), and of the reduced dims.
+
+    ``resident`` dims are covered by one tile, without a loop.
+    """
+
+    grid: Mapping[str, int]
+    reduced: Mapping[str, int]
+    resident: frozenset[str] = frozenset()
+
+    def looped(self, reduction: Value) -> tuple[str, ...]:
+        """The dims that a reduction loops over, outermost first."""
+        return tuple(name for name in reduction.attrs["over"] if name not in self.resident)
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Ablation switches: ``horizontal`` puts reductions that share work into one loop."""
+
+    horizontal: bool = True
