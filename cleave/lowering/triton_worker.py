@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
+from cleave.lowering.triton_spelling import spelled_for
+
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
 STAGE_MARK = "\x1e"  # precedes a stage's name in stderr: the parent reads from it how far a dead worker came
 _LENGTH = struct.Struct("<Q")
@@ -89,6 +91,7 @@ class _Job:
 
 def _parse(text: str, backend: Any) -> tuple[Any, Any]:
     """The module and the context that owns it. Triton parses files only, so the text goes through one in memory."""
+    import triton
     from triton._C.libtriton import ir
 
     context = ir.context()
@@ -96,7 +99,7 @@ def _parse(text: str, backend: Any) -> tuple[Any, Any]:
     backend.load_dialects(context)
     file = os.memfd_create("ttir")
     try:
-        os.write(file, text.encode())
+        os.write(file, spelled_for(triton.__version__, text).encode())
         module = ir.parse_mlir_module(f"/proc/self/fd/{file}", context)
     finally:
         os.close(file)

@@ -243,11 +243,9 @@ def _memory(op: ir.Operation) -> Iterator[CleaveError]:
         yield CleaveError(f"'{op.name}' needs a pointer, not {op.operands[0].type}")
     elif pointer.pointee == "i1":
         yield CleaveError(f"'{op.name}' through a pointer to i1 makes Triton abort", notes=("use i8 in memory",))
-    pairs = {(3, 3): "cg with evict_last", (5, 2): "cs with evict_first"}
-    if "cache" in op.attributes and "evict" in op.attributes:
-        pair = pairs.get((_int(op, "cache"), _int(op, "evict")))
-        if pair:
-            yield CleaveError(f"'{op.name}': ptxas refuses {pair}")
+    hints = [name for name in ("cache", "evict") if name in op.attributes and _int(op, name) > 1]
+    if len(hints) == 2:
+        yield CleaveError(f"'{op.name}': ptxas takes a cache modifier or an eviction priority, not both")
 
 
 _ACCUMULATORS = {"f16": ("f32", "f16"), "bf16": ("f32",), "f32": ("f32",), "f64": ("f64",), "i8": ("i32",)}

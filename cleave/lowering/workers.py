@@ -34,9 +34,13 @@ class Crash(Exception):
 
 
 class Worker:
-    """One process, started by the first request and again after a crash. Not thread-safe."""
+    """One process, started by the first request and again after a crash. Not thread-safe.
 
-    def __init__(self) -> None:
+    ``python`` is the interpreter that has Triton.
+    """
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self._python = python
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()
         # The worker empties this file before each request: without append it would leave a hole at the front.
@@ -76,7 +80,7 @@ class Worker:
         self.kill()
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cleave.lowering.triton_worker"],
+            [self._python, "-m", "cleave.lowering.triton_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -99,13 +103,13 @@ class Workers:
     """``count`` workers (default: one for each CPU, 8 at most), each started when first needed.
 
     A context manager: leaving it waits for what was submitted; leaving it by an exception ends everything at once.
-    Results do not depend on which worker computes them.
+    Results do not depend on which worker computes them. ``python`` is the interpreter that has Triton.
     """
 
-    def __init__(self, count: int | None = None) -> None:
+    def __init__(self, count: int | None = None, python: str = sys.executable) -> None:
         self.count = count or min(os.cpu_count() or 1, 8)
         self._threads = ThreadPoolExecutor(self.count, thread_name_prefix="cleave-triton")
-        self._all = [Worker() for _ in range(self.count)]
+        self._all = [Worker(python) for _ in range(self.count)]
         # Last in, first out: few requests start few processes.
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
         for worker in self._all:

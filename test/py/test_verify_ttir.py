@@ -116,7 +116,7 @@ BAD = {
     "cache": (
         f'%l = "tt.load"(%x) {{operandSegmentSizes = array<i32: 1, 0, 0>, cache = 3 : i32, evict = 3 : i32}}'
         f" : (!tt.ptr<f32>) -> f32 {AT}",
-        "ptxas refuses cg with evict_last",
+        "ptxas takes a cache modifier or an eviction priority, not both",
     ),
     "no lowering": (F + f"%t = math.tanh %f : tensor<64xf32> {AT}", "no lowering of 'math.tanh' on tensors.*libdevice"),
     "negf": (F + f"%t = arith.negf %f : tensor<64xf32> {AT}", "no lowering of 'arith.negf'"),
