@@ -130,7 +130,7 @@ def _is_union(kind: Any) -> bool:
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
 def _parse(kind: Any, text: str | None, pass_name: str, option: str) -> Any:

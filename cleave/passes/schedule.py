@@ -20,6 +20,8 @@ class Schedule:
     """Schedule each tensor function, or the best of its alternatives, as kernels and their launches.
 
     ``sizes``: representative sizes of dynamic dims for the cost model, as in "m=128,n=4096"; the kernels take any.
+    Ablations: ``superopt=off`` passes over all alternatives, ``split=off`` over those that cut a dim into parts (parts
+    that the source itself has stay), ``iterative_tiling=off`` and ``horizontal_fusion=off`` fuse no reductions.
     """
 
     target: str = "h200"
@@ -27,6 +29,8 @@ class Schedule:
     explain: bool = False
     iterative_tiling: bool = True
     horizontal_fusion: bool = True
+    split: bool = True
+    superopt: bool = True
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         options = ScheduleOptions(
@@ -34,12 +38,23 @@ class Schedule:
         )
         with ctx, ir.Location.unknown(ctx):
             for alternatives in tensor_functions(module):
-                best = _best(alternatives, options)
+                best = _best(self._admitted(alternatives), options)
                 if self.explain:
                     print(table(best), file=sys.stderr)
                 for func in alternatives:
                     func.erase()
                 from_tile_program(best.program, module)
+
+    def _admitted(self, alternatives: list[ir.Operation]) -> list[ir.Operation]:
+        """The source function and the alternatives that no ablation switches off."""
+        source, *others = alternatives
+        if not self.superopt:
+            return [source]
+        return [source, *(func for func in others if self.split or not _has_split(func))]
+
+
+def _has_split(func: ir.Operation) -> bool:
+    return any(op.operation.name == "cleave.split" for op in func.regions[0].blocks[0].operations)
 
 
 def parse_sizes(text: str) -> dict[str, int]:

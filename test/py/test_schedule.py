@@ -17,6 +17,7 @@ from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph, to_graph
+from cleave.passes.schedule import Schedule
 from cleave.passes.tile_io import from_tile_program
 from cleave.passes.verify import verify
 from cleave.reference import run
@@ -299,3 +300,29 @@ def test_random_graphs() -> None:
             except AssertionError as error:
                 raise AssertionError(f"seed {seed}, sizes {sizes}\n{graph}") from error
         seed += 1
+
+
+@pytest.mark.parametrize(
+    ("switch", "chosen"), [({}, "parts"), ({"split": False}, "whole"), ({"superopt": False}, "source")]
+)
+def test_ablations_pass_over_alternatives(switch: dict[str, bool], chosen: str) -> None:
+    def program(name: str) -> Graph:
+        """Three ways to reduce a long row, each cheaper than the last; that they are not equal does not matter here."""
+        b = GraphBuilder("f", facts=["1 <= s"] if name == "parts" else [])
+        x, w = b.input("m k", "f16"), b.input("k n", "f16")
+        if name == "parts":
+            x = b.split(x, dim="k", into=("s", "t=ceildiv(k, s)"))
+            return b.build(b.reduce(b.reduce(x, kind="max", over=["t"]), kind="max", over=["s"]))
+        if name == "whole":
+            return b.build(b.reduce(x, kind="max", over=["k"]))
+        return b.build(b.reduce(b.contract(x, w, over=["k"]), kind="max", over=["n"]))
+
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        for name in ("source", "whole", "parts"):
+            attributes = {} if name == "source" else {"cleave.alternative_of": ir.FlatSymbolRefAttr.get("f")}
+            from_graph(program(name).named("f" if name == "source" else name), module, attributes)
+        Schedule(sizes="m=1,k=1000000,n=64", **switch).apply(CTX, module)
+        text = str(module)
+    found = "parts" if "cleave.split" in text else "source" if "cleave.contract" in text else "whole"
+    assert found == chosen
