@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from device_run import FLUSHED, errors, median_time, poisoned, unpoisoned
+from device_run import FLUSHED, errors, kernel_of, median_time, poisoned, unpoisoned
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.cuda import Program
 from cleave.runtime.launch_plan import LaunchPlan
 
 Json = dict[str, Any]
@@ -140,10 +140,7 @@ def _checked_and_timed(
 ) -> Json:
     found: Json = {"ok": False, "error": math.inf, "us": None, "refusal": ""}
     try:
-        kernels = {
-            k["name"]: Kernel(k["name"], archive.read(k["path"]), k["shared"], k["num_warps"], 1, k["scratch"])
-            for k in program["kernels"]
-        }
+        kernels = {k["name"]: kernel_of(k, archive.read(k["path"])) for k in program["kernels"]}
         compiled = Program(LaunchPlan.from_json(program["plan"]), kernels)
         stream = torch.cuda.current_stream().cuda_stream
         outputs = compiled(inputs, poisoned, stream, pair["given"])

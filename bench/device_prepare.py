@@ -150,7 +150,7 @@ def _unfit(kernel: Compiled, module: KernelModule) -> str:
         return f"needs {kernel.shared} bytes of shared memory"
     head = kernel.ptx[kernel.ptx.index(".visible .entry") :]
     types = _PARAM.findall(head[: head.index(")")])
-    widths = {"in": "u64", "size": "u32", "stride": "u64"}
+    widths = {"in": "u64", "size": "u32", "stride": "u64", "desc": "align"}
     wanted = [widths[text.partition(":")[0]] for text in module.arguments] + ["u64", "u64"]
     return "" if types == wanted else f"PTX parameters {types}, the plan gives {wanted}"
 
@@ -159,6 +159,7 @@ def _metadata(kernel: Compiled, path: str) -> dict[str, Any]:
     return {
         "name": kernel.name, "path": path, "shared": kernel.shared, "num_warps": kernel.num_warps,
         "registers": kernel.registers, "spills": kernel.spills, "scratch": kernel.global_scratch_size,
+        "boxes": [(box.extents, box.swizzle) for box in kernel.boxes],
         "seconds": sum(kernel.seconds.values()), "notes": kernel.notes, "wgmma": kernel.ptx.count("wgmma.mma_async"),
     }  # fmt: skip
 

@@ -23,6 +23,7 @@ import torch
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.descriptors import Box
 from cleave.runtime.launch_plan import LaunchPlan
 
 PASSES = 3
@@ -253,11 +254,14 @@ def _stream() -> int:
     return torch.cuda.current_stream().cuda_stream
 
 
+def kernel_of(described: Json, cubin: bytes) -> Kernel:
+    """A kernel from what ``prepare`` wrote of it."""
+    boxes = tuple(Box(tuple(extents), swizzle) for extents, swizzle in described["boxes"])
+    return Kernel(described["name"], cubin, described["shared"], described["num_warps"], 1, described["scratch"], boxes)
+
+
 def _compiled(archive: zipfile.ZipFile, program: Json) -> Program:
-    kernels = {
-        k["name"]: Kernel(k["name"], archive.read(k["path"]), k["shared"], k["num_warps"], 1, k["scratch"])
-        for k in program["kernels"]
-    }
+    kernels = {k["name"]: kernel_of(k, archive.read(k["path"])) for k in program["kernels"]}
     return Program(LaunchPlan.from_json(program["plan"]), kernels)
 
 

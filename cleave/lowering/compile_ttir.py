@@ -12,6 +12,7 @@ from cleave.errors import CleaveError
 from cleave.lowering.targets import Target
 from cleave.lowering.triton_errors import triton_error
 from cleave.lowering.workers import Crash, Worker, Workers, shared_workers
+from cleave.runtime.descriptors import Box
 
 Stop = Literal["ttir", "shared", "ttgir", "ptx", "cubin"]
 DEFAULT_TIMEOUT = 300.0  # seconds; the slowest kernels known take about 10 on a loaded machine
@@ -76,6 +77,11 @@ class Compiled:
     def fits(self) -> bool:
         """Whether the shared memory it needs is within the target's limit for one block."""
         return self.shared <= self.target.shared_per_block
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """What the launch needs to make the kernel's tensor descriptors, in the order of its parameters."""
+        return tuple(Box(tuple(meta["block_size"]), meta["swizzle"]) for meta in self.tensordesc_meta)
 
 
 @dataclass(frozen=True)

@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from cleave.bindings import ir
-from cleave.dialects.ops import TensorType
 from cleave.lowering import tt
+from cleave.lowering.access import Access, MemoryRef
+from cleave.lowering.descriptors import Descriptors
 from cleave.lowering.scalars import Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, of_dtype, permuted
-
-
-@dataclass(frozen=True)
-class MemoryRef:
-    """A kernel's tensor argument: the pointer to element 0, and how many elements each dimension steps."""
-
-    pointer: ir.Value
-    type: TensorType
-    strides: tuple[Scalar, ...]
-
-
-@dataclass(frozen=True)
-class Access:
-    """Where a tile lies: one offset and one bound for each dimension of the memory."""
-
-    memory: MemoryRef
-    offsets: Sequence[Scalar]
-    bounds: Sequence[Scalar]
-    in_bounds: frozenset[str]
 
 
 class MemoryBuilder:
     """Builds loads and stores; what does not change within a kernel is built once, at its entry."""
 
-    def __init__(self, scalars: Scalars) -> None:
-        self.scalars = scalars
+    def __init__(self, scalars: Scalars, descriptors: Descriptors | None = None) -> None:
+        """``descriptors``: loads that permit it go through one."""
+        self.scalars, self.descriptors = scalars, descriptors
         self._once: dict[object, ir.Value] = {}
 
     def load(self, access: Access, layout: Layout, fill: float | int) -> Tile:
         """The tile; elements at or past a bound are ``fill`` and are not read."""
+        block = self.descriptors.load(access, layout, fill) if self.descriptors else None
+        if block:
+            return self._described(*block, layout)
         pointers = self._pointers(access, layout)
         mask = self._mask(access, layout)
         element = tt.scalar(memory_element(layout.dtype))
         other = tt.constant(fill, element, layout.shape) if mask is not None else None
         loaded = tt.load(pointers, mask, other)
         return Tile(tt.cast(loaded, layout.element), layout.names, layout.shape, layout.dtype)
+
+    def _described(self, value: ir.Value, names: Sequence[str], layout: Layout) -> Tile:
+        """What a descriptor loaded, as the tile that is asked for."""
+        tile = permuted(Tile(value, tuple(names), tt.shape_of(value), layout.dtype), layout.names)
+        return replace(tile, value=tt.cast(tile.value, layout.element))
 
     def store(self, access: Access, tile: Tile) -> None:
         """Write the tile's elements that are not at or past a bound."""

@@ -11,7 +11,9 @@ from cleave.dialects import cleave, ops
 from cleave.dialects.dims import Answer, Facts, Size, const, parse, sym
 from cleave.errors import CleaveError
 from cleave.lowering import contract, pointwise, tt
-from cleave.lowering.memory import Access, MemoryBuilder, MemoryRef, memory_element
+from cleave.lowering.access import Access, MemoryRef
+from cleave.lowering.descriptors import Descriptors
+from cleave.lowering.memory import MemoryBuilder, memory_element
 from cleave.lowering.scalars import UNKNOWN, Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
 from cleave.lowering.ttir_race import separate_racing_loads
@@ -21,6 +23,7 @@ from cleave.runtime.layout import LARGEST_EXTENT
 
 KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"
+DESCRIPTORS = "cleave.descriptors"
 _POINTER_ALIGNMENT = 16  # bytes, which launches check
 
 
@@ -94,7 +97,8 @@ class _Kernel:
 
     def _body(self, block: ir.Block) -> None:
         self.scalars = Scalars(self._facts(), self.around.extents, self._size_argument)
-        self.memory = MemoryBuilder(self.scalars)
+        descriptors = Descriptors(self.scalars, self.arguments.add) if DESCRIPTORS in self.func.attributes else None
+        self.memory = MemoryBuilder(self.scalars, descriptors)
         with ir.InsertionPoint(block):
             # What is built once is inserted before this op.
             anchor = tt.create("arith.constant", [tt.scalar("i32")], [], {"value": tt.i32_attr(0)})
@@ -142,14 +146,15 @@ class _Kernel:
         return self.arguments.add(f"size:{symbol}", tt.scalar("i32"), divisor)
 
     def _tensor_arguments(self) -> None:
-        pointers: list[ir.Value] = []
+        pointers: list[tuple[ir.Value, int]] = []
         for number, (argument, view) in enumerate(zip(self.source.arguments, self.around.views, strict=True)):
             element = memory_element(cleave.tensor_type_of(argument).dtype)
-            pointers.append(self.arguments.add(f"in:{number}", tt.pointer(element), self._alignment(view, element)))
-        for number, (argument, pointer) in enumerate(zip(self.source.arguments, pointers, strict=True)):
+            alignment = self._alignment(view, element)
+            pointers.append((self.arguments.add(f"in:{number}", tt.pointer(element), alignment), alignment))
+        for number, (argument, (pointer, alignment)) in enumerate(zip(self.source.arguments, pointers, strict=True)):
             type_, view = cleave.tensor_type_of(argument), self.around.views[number]
             strides = self._stride_arguments(number, type_) if view is None else self._strides(view, type_)
-            self.values[argument] = MemoryRef(pointer, type_, tuple(strides))
+            self.values[argument] = MemoryRef(pointer, type_, tuple(strides), number, alignment)
 
     def _alignment(self, view: View | None, element: str) -> int:
         """What the address of element 0 is a multiple of, in bytes, if that of the tensor it belongs to is of 16."""

@@ -30,6 +30,11 @@ def pointer(element: str) -> ir.Type:
     return ir.Type.parse(f"!tt.ptr<{element}>")
 
 
+def descriptor(block: Shape, element: str) -> ir.Type:
+    """Of a tensor that is read in such blocks, as Triton 3.6 and 3.7 spell it."""
+    return ir.Type.parse(f"!tt.tensordesc<tensor<{'x'.join(map(str, block))}x{element}>>")
+
+
 def tensor(shape: Shape, element: ir.Type) -> ir.Type:
     return ir.RankedTensorType.get(list(shape), element) if shape else element
 
@@ -142,6 +147,12 @@ def load(pointers: ir.Value, mask: ir.Value | None, other: ir.Value | None) -> i
     operands = [pointers, *([mask] if mask else []), *([other] if other else [])]
     segments = ir.DenseI32ArrayAttr.get([1, int(mask is not None), int(other is not None)])
     return value("tt.load", tensor(shape_of(pointers), pointee), *operands, operandSegmentSizes=segments)
+
+
+def descriptor_load(described: ir.Value, offsets: Sequence[ir.Value], shape: Shape) -> ir.Value:
+    """The block at these i32 offsets, without its leading extents of 1; zero past the end of the tensor."""
+    element = scalar(ttir_type(described).element)
+    return value("tt.descriptor_load", tensor(shape, element), described, *offsets)
 
 
 def store(pointers: ir.Value, x: ir.Value, mask: ir.Value | None) -> None:

@@ -11,6 +11,7 @@ from cleave.lowering import ttir_table as table
 from cleave.lowering.ttir_race import races
 from cleave.lowering.ttir_types import TtirType, ttir_type
 from cleave.passes.diagnostics import position_of
+from cleave.runtime.descriptors import LARGEST_RANK
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -295,6 +296,8 @@ def _make_descriptor(op: ir.Operation) -> Iterator[CleaveError]:
 
 
 def _inner_block(op: ir.Operation, descriptor: TtirType) -> Iterator[CleaveError]:
+    if descriptor.block and len(descriptor.block) > LARGEST_RANK:
+        yield CleaveError(f"'{op.name}': a tensor descriptor has at most {LARGEST_RANK} dimensions")
     if descriptor.block and descriptor.block[-1] * descriptor.bits < 16 * 8:
         yield CleaveError(f"'{op.name}': the innermost extent of a descriptor's block must cover at least 16 bytes")
 
@@ -316,10 +319,18 @@ def _descriptor_access(op: ir.Operation) -> Iterator[CleaveError]:
     indices = len(op.operands) - (1 if loads else 2)
     if indices != len(descriptor.block):
         yield CleaveError(f"'{op.name}' needs {len(descriptor.block)} indices, not {indices}")
+    if any(str(index.type) != "i32" for index in list(op.operands)[1 if loads else 2 :]):
+        yield CleaveError(f"'{op.name}' needs indices of i32")
     value = ttir_type(op.results[0] if loads else op.operands[1])
-    if value.element != descriptor.element or value.size != _product(descriptor.block):
+    if value.element != descriptor.element or not _is_block(value.shape or (), descriptor.block):
         yield CleaveError(f"'{op.name}': the tile does not fit {op.operands[0].type}")
     yield from _inner_block(op, descriptor)
+
+
+def _is_block(shape: tuple[int, ...], block: tuple[int, ...]) -> bool:
+    """A tile may lack leading extents of 1 that the block has."""
+    missing = len(block) - len(shape)
+    return missing >= 0 and block[missing:] == shape and all(extent == 1 for extent in block[:missing])
 
 
 def _inline_assembly(op: ir.Operation) -> Iterator[CleaveError]:

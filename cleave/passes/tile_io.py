@@ -83,6 +83,8 @@ class _KernelWriter:
         func.attributes["cleave.kernel"] = ir.UnitAttr.get()
         func.attributes["cleave.num_warps"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), kernel.num_warps)
         func.attributes["cleave.num_stages"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), kernel.num_stages)
+        if kernel.descriptors:
+            func.attributes["cleave.descriptors"] = ir.UnitAttr.get()
         out = ir.DictAttr.get({"cleave.out": ir.UnitAttr.get()})
         func.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [out if argument in kernel.outputs else ir.DictAttr.get({}) for argument in kernel.arguments]

@@ -14,7 +14,7 @@ from cleave.errors import CleaveError, CleaveErrors
 
 FUNCTION_ATTRS = frozenset(
     "cleave.facts cleave.empty_rows cleave.alternative_of cleave.cost cleave.certificate cleave.choices "
-    "cleave.kernel cleave.num_warps cleave.num_stages".split()
+    "cleave.kernel cleave.num_warps cleave.num_stages cleave.descriptors".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
 CALL_ATTRS = frozenset(("cleave.grid",))

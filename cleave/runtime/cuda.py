@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, bind
-from cleave.runtime.cuda_driver import Driver, ParamBlock, shared_driver
+from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, Described, bind
+from cleave.runtime.cuda_driver import Driver, ParamBlock, TensorMap, shared_driver
 from cleave.runtime.cuda_tensors import (
     aligned_address,
     check_count,
@@ -18,7 +18,9 @@ from cleave.runtime.cuda_tensors import (
     layout_of,
     signature,
 )
+from cleave.runtime.descriptors import DESCRIPTOR, Box, is_empty
 from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec
+from cleave.runtime.layout import Layout
 
 Allocator = Callable[[tuple[int, ...], str], Any]
 """New memory on the GPU: shape and dtype in, a row-major tensor out."""
@@ -26,6 +28,7 @@ Allocator = Callable[[tuple[int, ...], str], Any]
 _WARP = 32
 _REMEMBERED = 256
 """Shapes whose launches are remembered."""
+_REMEMBERED_MAPS = 4096
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Kernel:
     """A compiled kernel. ``shared`` is in bytes; ``num_warps`` and ``num_ctas`` are what it was compiled for.
 
     ``scratch`` is how many bytes of global memory each block needs: kernels that need any cannot be launched yet.
+    ``boxes``: of its tensor descriptors, in the order of its parameters.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Kernel:
     num_warps: int
     num_ctas: int = 1
     scratch: int = 0
+    boxes: tuple[Box, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Program:
         self.driver = driver or shared_driver()
         self._functions: dict[tuple[int, str], int] = {}
         self._bound: dict[Any, Bound] = {}
+        self._maps: dict[tuple[int, str, Layout, Box], TensorMap] = {}
         self._lock = threading.Lock()
         for launch in plan.launches:
             _check_kernel(launch, self.kernels)
@@ -100,7 +106,7 @@ class Program:
                 address, owner = _allocated(spec, shape, allocate)
                 addresses.append(address)
                 owners.append(owner)
-            launches = tuple((launch, launch.params(addresses)) for launch in bound.launches)
+            launches = tuple((launch, self._params(launch, addresses)) for launch in bound.launches)
             return Call(self, [place.of(owners[place.root]) for place in bound.results], launches, tuple(owners))
         except CleaveError as error:
             raise (error.at(self.plan.location) if self.plan.location else error) from None
@@ -118,6 +124,24 @@ class Program:
                 if len(self._bound) >= _REMEMBERED:
                     self._bound.clear()
                 self._bound[key] = found
+        return found
+
+    def _params(self, launch: BoundLaunch, addresses: Sequence[int]) -> ParamBlock:
+        boxes = self.kernels[launch.kernel].boxes
+        return launch.params(addresses, lambda entry, number, address: self._map(entry, boxes[number], address))
+
+    def _map(self, entry: Described, box: Box, address: int) -> TensorMap:
+        """The tensor map, remembered for the next call with the same memory; an empty tensor's is never read."""
+        if is_empty(entry.tensor):
+            return TensorMap()
+        key = (address, entry.dtype, entry.tensor, box)
+        found = self._maps.get(key)
+        if found is None:
+            found = self.driver.tensor_map(entry.name, address, entry.dtype, entry.tensor, box)
+            with self._lock:
+                if len(self._maps) >= _REMEMBERED_MAPS:
+                    self._maps.clear()
+                self._maps[key] = found
         return found
 
     def start(self, launch: BoundLaunch, params: ParamBlock, stream: int) -> None:
@@ -161,6 +185,10 @@ def _check_kernel(launch: Launch, kernels: Mapping[str, Kernel]) -> None:
     if kernel.scratch:
         text = f"kernel {kernel.name} needs {kernel.scratch} bytes of scratch memory"
         raise CleaveError(f"{text}, which is not supported")
+    described = sum(text.startswith(DESCRIPTOR) for text in launch.arguments)
+    if described != len(kernel.boxes):
+        text = f"kernel {kernel.name} has boxes for {len(kernel.boxes)} descriptors; the plan gives it {described}"
+        raise CleaveError(text, notes=("plan and cubin are from different compilations",))
     for text in launch.arguments:
         if text.partition(":")[0] not in PARAMETER_BYTES:
             raise CleaveError(f"an argument of kernel {kernel.name} is described by '{text}', which is not known")

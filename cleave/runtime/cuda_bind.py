@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_sizes
-from cleave.runtime.cuda_driver import ParamBlock
+from cleave.runtime.cuda_driver import ParamBlock, TensorMap
+from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
 
-PARAMETER_BYTES = {"in": 8, "size": 4, "stride": 8}
+PARAMETER_BYTES = {"in": 8, "size": 4, "stride": 8, "desc": TensorMap.BYTES}
 SCRATCH_POINTERS = 2
 """Which Triton appends to the parameters, for global memory and for the profiler; null here."""
 
@@ -34,6 +35,22 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Described:
+    """A parameter that is a tensor descriptor: of the tensor ``name``, ``offset`` bytes from its root."""
+
+    parameter: int
+    root: int
+    offset: int
+    name: str
+    dtype: str
+    tensor: Layout
+
+
+MapOf = Callable[[Described, int, int], TensorMap]
+"""The tensor map of a description, which is the kernel's number so many, at an address."""
+
+
+@dataclass(frozen=True)
 class BoundLaunch:
     """A launch without addresses: ``image`` holds the parameters, ``pointers`` (parameter, root, bytes from it)."""
 
@@ -41,12 +58,17 @@ class BoundLaunch:
     grid: tuple[int, ...]
     image: tuple[int, ...]
     pointers: tuple[tuple[int, int, int], ...]
+    described: tuple[Described, ...] = ()
 
-    def params(self, addresses: Sequence[int]) -> ParamBlock:
+    def params(self, addresses: Sequence[int], map_of: MapOf) -> ParamBlock:
         image = list(self.image)
         for parameter, root, offset in self.pointers:
             image[parameter] = addresses[root] + offset
-        return ParamBlock(image)
+        maps = {
+            entry.parameter: map_of(entry, number, addresses[entry.root] + entry.offset)
+            for number, entry in enumerate(self.described)
+        }
+        return ParamBlock(image, maps)
 
 
 @dataclass(frozen=True)
@@ -113,17 +135,28 @@ class _Binder:
         self._check_strides(launch, operands)
         dtypes = [self.plan.tensors[name].dtype for name in launch.operands]
         layouts = [place.layout for place in operands]
-        image: list[int] = []
+        image = [0] * (len(launch.arguments) + SCRATCH_POINTERS)
         pointers: list[tuple[int, int, int]] = []
-        for text in launch.arguments:
+        described: list[Described] = []
+        for parameter, text in enumerate(launch.arguments):
             kind, _, rest = text.partition(":")
             if kind == "in":
                 place = operands[int(rest)]
-                pointers.append((len(image), place.root, place.offset * BYTES[dtypes[int(rest)]]))
-                image.append(0)
+                pointers.append((parameter, place.root, place.offset * BYTES[dtypes[int(rest)]]))
+            elif text.startswith(DESCRIPTOR):
+                described.append(self._described(launch, parameter, DescriptorSpec.parse(text)))
             else:
-                image.append(_number(launch, text, layouts, self.sizes))
-        return BoundLaunch(launch.kernel, grid, (*image, *(0,) * SCRATCH_POINTERS), tuple(pointers))
+                image[parameter] = _number(launch, text, layouts, self.sizes)
+        return BoundLaunch(launch.kernel, grid, tuple(image), tuple(pointers), tuple(described))
+
+    def _described(self, launch: Launch, parameter: int, spec: DescriptorSpec) -> Described:
+        name = launch.operands[spec.operand]
+        place, dtype = self.places[name], self.plan.tensors[name].dtype
+        tensor, offset = spec.described(place.layout), place.offset * BYTES[dtype]
+        problem = None if is_empty(tensor) else refusal(tensor, offset, BYTES[dtype])
+        if problem:
+            raise CleaveError(f"{name} {problem}, and kernel {launch.kernel} takes a descriptor of it")
+        return Described(parameter, place.root, offset, name, dtype, tensor)
 
     def _check_strides(self, launch: Launch, operands: Sequence[Place]) -> None:
         """CleaveError for an operand that is not row-major where the kernel is not told its strides."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from functools import lru_cache
 from typing import Any
 
 from cleave.errors import CleaveError
+from cleave.runtime.descriptors import Box
+from cleave.runtime.layout import BYTES, Layout
 
 LIBRARY = "libcuda.so.1"
 STATIC_SHARED = 48 * 1024
@@ -18,6 +20,8 @@ _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 _POINTER_DEVICE_ORDINAL = 9  # CUpointer_attribute
 _INVALID_VALUE = 1
 _Handle = c_void_p
+_TENSOR_MAP_TYPES = {"f8E4M3FN": 0, "f8E5M2": 0, "f16": 6, "f32": 7, "bf16": 9}  # CUtensorMapDataType
+_NOT_INTERLEAVED, _PROMOTION_TO_128_BYTES, _FILL_WITH_ZERO = 0, 2, 0
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -34,7 +38,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuPointerGetAttribute": (c_void_p, c_int, ctypes.c_uint64),
     "cuLaunchKernel": (_Handle, *(c_uint,) * 7, _Handle, c_void_p, c_void_p),
 }
+_U32S, _U64S = ctypes.POINTER(c_uint), ctypes.POINTER(c_uint64)
 _OPTIONAL: dict[str, tuple[Any, ...]] = {
+    "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, c_void_p, _U64S, _U64S, _U32S, _U32S, *(c_int,) * 4),  # 12.0
     "cuFuncGetParamInfo": (_Handle, c_size_t, ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)),  # since CUDA 12.4
 }
 
@@ -107,6 +113,24 @@ class Driver:
         self._check("look at a pointer", status)
         return number.value
 
+    def tensor_map(self, name: str, address: int, dtype: str, tensor: Layout, box: Box) -> TensorMap:
+        """The descriptor of the tensor ``name`` at ``address``, its contiguous dim last, for copies of a box.
+
+        CleaveError where the driver is too old or refuses it.
+        """
+        if "cuTensorMapEncodeTiled" not in self._functions:
+            raise CleaveError("tensor descriptors need a driver for CUDA 12.0 or later")
+        made, rank, width = TensorMap(), len(tensor.shape), BYTES[dtype]
+        shape = (c_uint64 * rank)(*reversed(tensor.shape))
+        strides = (c_uint64 * rank)(*(stride * width for stride in reversed(tensor.strides[:-1])))
+        extents, steps = (c_uint * rank)(*reversed(box.extents)), (c_uint * rank)(*(1,) * rank)
+        what = f"describe {name} of shape {list(tensor.shape)} with the strides {list(tensor.strides)}"
+        modes = (_NOT_INTERLEAVED, box.swizzle, _PROMOTION_TO_128_BYTES, _FILL_WITH_ZERO)
+        kind = _TENSOR_MAP_TYPES[dtype]
+        self._call(what, "cuTensorMapEncodeTiled", made.address, kind, rank, address, shape, strides, extents, steps,
+                   *modes)  # fmt: skip
+        return made
+
     def launch(
         self, name: str, function: int, grid: Sequence[int], threads: int, shared: int, stream: int, params: ParamBlock
     ) -> None:
@@ -127,16 +151,29 @@ class Driver:
             raise CleaveError(f"cannot {what}: {reason} (CUDA error {status})")
 
 
+class TensorMap:
+    """A CUtensorMap: 128 bytes at a multiple of 64."""
+
+    BYTES, ALIGNMENT = 128, 64
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(self.BYTES + self.ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._memory) // self.ALIGNMENT) * self.ALIGNMENT
+
+
 class ParamBlock:
     """A kernel's parameters in memory, as ``cuLaunchKernel`` takes them: the addresses of the values.
 
-    Every value, of 4 or 8 bytes, has 8 bytes here, the low ones first.
+    Every value, of 4 or 8 bytes, has 8 bytes here, the low ones first; ``maps`` are those that are tensor maps.
     """
 
-    def __init__(self, values: Sequence[int]) -> None:
+    def __init__(self, values: Sequence[int], maps: Mapping[int, TensorMap] | None = None) -> None:
         self.values = (c_int64 * len(values))(*values)  # what the addresses point to
+        self.maps = maps or {}
         first = ctypes.addressof(self.values)
         self.pointers = (c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
+        for parameter, tensor_map in self.maps.items():
+            self.pointers[parameter] = tensor_map.address
 
 
 def _function(library: ctypes.CDLL, name: str, types: tuple[Any, ...]) -> Any:

@@ -12,9 +12,10 @@ import numpy as np
 
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_sizes
+from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import Layout, check_extents, grid_of, number_argument, shape_of, view_offset, viewed
-from cleave.runtime.ttir_interpreter import Buffer, run_kernel
+from cleave.runtime.ttir_interpreter import Buffer, TensorDescriptor, run_kernel
 from cleave.runtime.ttir_ir import Module
 from cleave.runtime.ttir_numbers import BOOL, DTYPES
 from cleave.runtime.ttir_text import parse_ttir
@@ -159,8 +160,29 @@ def _parsed(text: str, name: str) -> Module:
     return parse_ttir(text, f"<{name}>")
 
 
-def _argument(text: str, operands: Sequence[Tensor], layouts: Sequence[Layout], sizes: Sizes) -> Buffer | int:
+def _argument(
+    text: str, operands: Sequence[Tensor], layouts: Sequence[Layout], sizes: Sizes
+) -> Buffer | TensorDescriptor | int:
     """The value of one kernel argument from its description (see ``Launch``)."""
     if text.startswith("in:"):
         return Buffer(operands[int(text.removeprefix("in:"))].memory)
+    if text.startswith(DESCRIPTOR):
+        spec = DescriptorSpec.parse(text)
+        return _described(spec, operands[spec.operand])
     return number_argument(text, layouts, sizes)
+
+
+def _described(spec: DescriptorSpec, tensor: Tensor) -> TensorDescriptor:
+    """CleaveError for a tensor that the hardware could not describe; arrays count as aligned as GPU memory is."""
+    layout, width = spec.described(tensor.layout), tensor.memory.itemsize
+    address = tensor.memory.ctypes.data - tensor.owner.ctypes.data
+    problem = None if is_empty(layout) else refusal(layout, address, width)
+    if problem:
+        raise CleaveError(f"operand {spec.operand} {problem}, and the kernel takes a descriptor of it")
+    if not is_empty(layout) and sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True)) >= (
+        tensor.memory.size
+    ):
+        raise CleaveError(f"operand {spec.operand} is larger than its memory, and the kernel takes a descriptor of it")
+    strides = [stride * width for stride in layout.strides]
+    array = np.lib.stride_tricks.as_strided(tensor.memory, layout.shape, strides)
+    return TensorDescriptor(array, spec.extents)

@@ -64,7 +64,7 @@ class Launch:
 
     ``operands`` are the tensors, of which it writes ``outputs``. ``arguments`` are the kernel's, in its order:
     ``in:<i>`` the first element of operand i, ``size:<size expression>`` its value, ``stride:<i>:<axis>`` a stride of
-    operand i in elements.
+    operand i in elements, ``desc:<i>:<axes>:<extents>`` a tensor descriptor of it (see ``DescriptorSpec``).
     """
 
     kernel: str

@@ -66,7 +66,10 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A grid of thread blocks that run ``body``; ``outputs`` are those of ``arguments`` that it writes."""
+    """A grid of thread blocks that run ``body``; ``outputs`` are those of ``arguments`` that it writes.
+
+    ``descriptors``: matrices are loaded through tensor descriptors where that is possible, not through pointers.
+    """
 
     name: str
     arguments: tuple[Ref, ...]
@@ -75,6 +78,7 @@ class Kernel:
     body: Block
     num_warps: int
     num_stages: int
+    descriptors: bool = False
 
 
 @dataclass(frozen=True, eq=False)

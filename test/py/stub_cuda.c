@@ -8,7 +8,7 @@
 #include <string.h>
 
 static char log_text[1 << 16], failing[64];
-static int status_of_failure;
+static int status_of_failure, maps;
 static void *context;
 
 #define CHECK(name) if (!strcmp(failing, name)) return status_of_failure
@@ -18,6 +18,7 @@ const char *stub_log(void) { return log_text; }
 void stub_reset(const char *name, int status) {
   log_text[0] = 0;
   context = 0;
+  maps = 0;
   snprintf(failing, sizeof failing, "%s", name);
   status_of_failure = status;
 }
@@ -64,13 +65,28 @@ int cuPointerGetAttribute(int *device, int attribute, uint64_t address) {
   *device = address >= 1ull << 40;
   return 0;
 }
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *shape,
+                           const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  CHECK("cuTensorMapEncodeTiled");
+  if ((uintptr_t)map % 64 || (uintptr_t)address % 16) return 1;
+  LOG("map %d at %llu:", type, (unsigned long long)(uintptr_t)address);
+  for (unsigned i = 0; i < rank; i++) LOG(" %llu", (unsigned long long)shape[i]);
+  for (unsigned i = 0; i + 1 < rank; i++) LOG(" /%llu", (unsigned long long)strides[i]);
+  for (unsigned i = 0; i < rank; i++) LOG(" [%u]", box[i] * steps[i]);
+  LOG(" %d %d %d %d\n", interleave, swizzle, promotion, fill);
+  memset(map, 0, 128);
+  *(uint64_t *)map = ++maps;
+  return 0;
+}
 int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **params, void **extra) {
   CHECK("cuLaunchKernel");
   LOG("launch %.*s grid %u %u %u block %u %u %u shared %u stream %lu:", (int)(strchr(function, ':') - function),
       function, gx, gy, gz, bx, by, bz, shared, (unsigned long)(uintptr_t)stream);
   for (size_t i = 0; parameter(function, i); i++)
-    if (parameter(function, i) == 4) LOG(" %d", *(int32_t *)params[i]);
+    if (parameter(function, i) == 128) LOG(" map %llu", (unsigned long long)*(uint64_t *)params[i]);
+    else if (parameter(function, i) == 4) LOG(" %d", *(int32_t *)params[i]);
     else LOG(" %lld", (long long)*(int64_t *)params[i]);
   LOG("\n");
   return 0;

@@ -132,6 +132,22 @@ BAD = {
         r"add works on integers, not f32\nnote: use 5",
     ),
     "descriptor stride": (descriptor("%w, %w"), "last stride of a tensor descriptor must be the constant 1"),
+    "descriptor tile": (
+        descriptor()
+        + '%t = "tt.descriptor_load"(%d, %n, %n) : (!tt.tensordesc<tensor<16x64xf16>>, i32, i32) -> tensor<64x16xf16> '
+        + AT,
+        "the tile does not fit",
+    ),
+    "descriptor index": (
+        descriptor().replace(AT, "") + LOAD_64.format(indices="%w, %w", types="i64, i64"),
+        "needs indices of i32",
+    ),
+    "descriptor rank": (
+        '%h = "test.value"() : () -> !tt.tensordesc<tensor<1x1x1x1x8x8xf16>>\n'
+        '%t = "tt.descriptor_load"(%h, %n, %n, %n, %n, %n, %n) : (!tt.tensordesc<tensor<1x1x1x1x8x8xf16>>, '
+        "i32, i32, i32, i32, i32, i32) -> tensor<8x8xf16> " + AT,
+        "has at most 5 dimensions",
+    ),
     "descriptor block": (descriptor(block="16x4xf16"), "at least 16 bytes"),
     "descriptor indices": (
         descriptor().replace(AT, "") + LOAD_64.format(indices="%n", types="i32"),
