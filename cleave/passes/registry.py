@@ -29,7 +29,7 @@ class Pass(Protocol):
 PASSES: Mapping[str, str] = {
     "cleave-import-linalg": "cleave.passes.import_linalg:ImportLinalg",
     "cleave-superopt": "cleave.passes.superopt:Superopt",
-    "cleave-schedule": "cleave.passes.schedule:Schedule",
+    "cleave-schedule": "cleave.lowering.compile_candidates:Schedule",
     "cleave-lower-to-triton": "cleave.lowering.lower_to_triton:LowerToTriton",
     "cleave-verify": "cleave.passes.verify:Verify",
     "cleave-cse": "cleave.passes.cse:Cse",

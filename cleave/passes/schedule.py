@@ -38,12 +38,16 @@ class Schedule:
         )
         with ctx, ir.Location.unknown(ctx):
             for alternatives in tensor_functions(module):
-                best = _best(self._admitted(alternatives), options)
+                best = self.refined(_best(self._admitted(alternatives), options), options)
                 if self.explain:
-                    print(table(best), file=sys.stderr)
+                    print(table(best, options.target), file=sys.stderr)
                 for func in alternatives:
                     func.erase()
                 from_tile_program(best.program, module)
+
+    def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
+        """The schedule after a closer look at its candidates; here the model's own choice."""
+        return scheduled
 
     def _admitted(self, alternatives: list[ir.Operation]) -> list[ir.Operation]:
         """The source function and the alternatives that no ablation switches off."""

@@ -18,8 +18,8 @@ from cleave.schedule.tile_program import Kernel, TileProgram
 from cleave.schedule.workload import BYTES, Chain, Workload, trip_count, workload
 
 __all__ = [
-    "BYTES", "Cost", "Workload", "cost_of", "kernel_cost", "known_of", "launch_time", "program_cost", "trip_count",
-    "workload",
+    "BYTES", "Cost", "Resources", "Workload", "cost_of", "kernel_cost", "known_of", "launch_time", "program_cost",
+    "trip_count", "workload",
 ]  # fmt: skip
 
 OVERLAP = 0.3
@@ -28,6 +28,8 @@ WARP_ROWS = 16
 """Rows of a contraction that one warp computes."""
 CACHE_MISSES = 0.15
 """Share of repeated reads that miss the L2 cache where the tensors together do not fit it."""
+MOST_REGISTERS = 255
+"""Registers that a thread can have; more than these are spilled to memory."""
 REGISTERS_BASE = 45
 REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
@@ -62,7 +64,7 @@ class Cost:
         return self.start + _overlapped(throughput, self.latency)
 
     def fits(self, target: Target) -> bool:
-        return self.shared <= target.shared_per_block and self.registers <= 255
+        return self.shared <= target.shared_per_block and self.registers <= MOST_REGISTERS
 
 
 def _overlapped(one: float, other: float) -> float:
@@ -81,12 +83,22 @@ def launch_time(count: int, target: Target) -> float:
     return target.launch + (count - 1) * target.next_launch if count else 0.0
 
 
-def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target) -> Cost:
-    """The cost of a workload with these numbers of pipeline stages and warps."""
-    blocks, shared = work.blocks, work.resident + work.streamed * num_stages
-    live = work.live / (4 * 32 * num_warps)
-    registers = REGISTERS_BASE + math.ceil(REGISTERS_SHARE * live)
-    resident = max(1, _resident(shared, REGISTERS_BASE + math.ceil(REGISTERS_USUAL * live), num_warps, target))
+@dataclass(frozen=True)
+class Resources:
+    """What one thread block takes: bytes of shared memory; registers per thread."""
+
+    shared: int
+    registers: int
+
+
+def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, compiled: Resources | None = None) -> Cost:
+    """The cost of a workload with these numbers of pipeline stages and warps.
+
+    ``compiled``: what the compiler says that a block takes, in place of an estimate.
+    """
+    blocks = work.blocks
+    most, usual = (compiled, compiled) if compiled else _estimated(work, num_stages, num_warps)
+    resident = max(1, _resident(usual.shared, usual.registers, num_warps, target))
     waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
     # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
@@ -107,14 +119,22 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target) -> 
         start=target.kernel_latency,
         blocks=blocks,
         waves=waves,
-        shared=shared,
-        registers=registers,
+        shared=most.shared,
+        registers=most.registers,
     )
+
+
+def _estimated(work: Workload, num_stages: int, num_warps: int) -> tuple[Resources, Resources]:
+    """What a block takes at most without spilling, and what it usually takes."""
+    shared = work.resident + work.streamed * num_stages
+    live = work.live / (4 * 32 * num_warps)
+    most, usual = (REGISTERS_BASE + math.ceil(share * live) for share in (REGISTERS_SHARE, REGISTERS_USUAL))
+    return Resources(shared, most), Resources(shared, usual)
 
 
 def _resident(shared: int, registers: int, num_warps: int, target: Target) -> int:
     """Blocks that a multiprocessor holds at once."""
-    by_registers = target.registers // (registers * 32 * num_warps)
+    by_registers = target.registers // (max(registers, 1) * 32 * num_warps)
     return min(target.shared // max(shared, 1), by_registers, target.warps // num_warps)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from cleave.schedule.cost import MOST_REGISTERS
 from cleave.schedule.scheduler import Candidate, Scheduled
+from cleave.schedule.target import Target
 
 _COLUMNS = (
     "",
@@ -24,11 +26,11 @@ _COLUMNS = (
 ROWS = 12
 
 
-def table(scheduled: Scheduled) -> str:
+def table(scheduled: Scheduled, target: Target) -> str:
     """One table for each kernel, the chosen schedule first; times in microseconds, shared memory in KiB."""
     parts: list[str] = []
     for launch, candidates in zip(scheduled.program.launches, scheduled.candidates, strict=True):
-        rows = [_COLUMNS, *(_row(index, candidate) for index, candidate in enumerate(candidates[:ROWS]))]
+        rows = [_COLUMNS, *(_row(index, candidate, target) for index, candidate in enumerate(candidates[:ROWS]))]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         more = f"\n  … and {len(candidates) - ROWS} more" if len(candidates) > ROWS else ""
@@ -38,14 +40,15 @@ def table(scheduled: Scheduled) -> str:
     return "\n\n".join(parts)
 
 
-def _row(index: int, candidate: Candidate) -> tuple[str, ...]:
+def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
     cost, tiling = candidate.cost, candidate.tiling
     tiles = " ".join(f"{name}={extent}" for name, extent in tiling.grid.items() if extent > 1)
     loops = " ".join(
         f"{name}={extent}{'*' if name in tiling.resident else ''}" for name, extent in tiling.reduced.items()
     )
     times = (cost.running, cost.dram, cost.l2, cost.tensor, cost.special, cost.alu, cost.latency)
-    note = "chosen" if index == 0 else _rejection(candidate)
+    rejection = candidate.rejected or _prediction(candidate, target)
+    note = "chosen" if index == 0 else f"rejected: {rejection}" if rejection else ""
     return (
         str(index),
         f"{tiles} | {loops}",
@@ -59,7 +62,8 @@ def _row(index: int, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def _rejection(candidate: Candidate) -> str:
-    if candidate.cost.registers > 255:
-        return "rejected: registers"
-    return "rejected: shared memory" if candidate.cost.waves and candidate.cost.shared > 227 * 1024 else ""
+def _prediction(candidate: Candidate, target: Target) -> str:
+    """Why the candidate is not expected to fit a thread block; empty if it is."""
+    if candidate.cost.registers > MOST_REGISTERS:
+        return "registers"
+    return "shared memory" if candidate.cost.shared > target.shared_per_block else ""

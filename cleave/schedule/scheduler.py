@@ -53,12 +53,16 @@ class ScheduleOptions:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for one region and what it is predicted to cost."""
+    """A kernel for one region and what it is predicted to cost.
+
+    ``rejected``: why it is not taken although it was predicted to fit; empty if it may be.
+    """
 
     kernel: Kernel
     operands: tuple[Value, ...]
     tiling: Tiling
     cost: Cost
+    rejected: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,12 @@ def _free_symbols(graph: Graph) -> set[str]:
 def _best_count(name: str, scheduled: Scheduled, sizes: Mapping[str, int], options: ScheduleOptions) -> int:
     """The number of parts of least predicted time for the program in hand."""
     graph = scheduled.program.graph
-    known = {**_default_sizes(graph, sizes), **graph.extents}
+    known = {**default_sizes(graph, sizes), **graph.extents}
     return min(PARTS, key=lambda count: program_cost(scheduled.program, {**known, name: count}, options.target))
 
 
-def _default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+def default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """What the cost model takes every symbol of the graph for; ``sizes`` has what is said of dynamic ones."""
     symbols = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
     return {symbol: sizes.get(symbol, graph.extents.get(symbol, DEFAULT_SIZE)) for symbol in symbols}
 
@@ -112,7 +117,7 @@ def _default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
 class _Scheduler:
     def __init__(self, graph: Graph, options: ScheduleOptions) -> None:
         self.graph, self.options = in_memory_order(graph), options
-        self.sizes = {**_default_sizes(graph, options.sizes), **graph.extents}
+        self.sizes = {**default_sizes(graph, options.sizes), **graph.extents}
         self._ranked: dict[tuple[frozenset[Value], frozenset[Value], int], tuple[Candidate, ...]] = {}
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
 

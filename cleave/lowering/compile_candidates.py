@@ -1,0 +1,154 @@
+"""The best candidates of a schedule, compiled: the compiler's word on shared memory, registers and spills.
+
+The cost model estimates what a thread block takes. Here the first candidates of each launch are compiled for the
+target in parallel, in two steps: their exact shared memory first, which takes a tenth of the time, then those that fit
+in full. They are ranked again by the cost model with what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleave.bindings import context, ir
+from cleave.errors import CleaveError
+from cleave.lowering.compile_ttir import Compiled, Stop, compile_many
+from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.targets import Target
+from cleave.passes.schedule import Schedule as ScheduleByModel
+from cleave.passes.tile_io import from_tile_program
+from cleave.schedule.cost import Resources, cost_of, known_of, launch_time, workload
+from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes
+from cleave.schedule.tile_program import TileProgram
+
+TIMEOUT = 30.0  # seconds after which a candidate is rejected
+
+
+@dataclass(frozen=True)
+class Schedule(ScheduleByModel):
+    """Schedule each tensor function, or the best of its alternatives, as kernels and their launches.
+
+    ``sizes``: representative sizes of dynamic dims for the cost model, as in "m=128,n=4096"; the kernels take any.
+    ``compile``: how many candidates of each kernel are compiled before one is chosen; 0 trusts the cost model.
+    """
+
+    compile: int = 0
+
+    def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
+        if self.compile < 0:
+            raise CleaveError(f"compile={self.compile}: a number of candidates, 0 for none")
+        return compiled(scheduled, options, self.compile) if self.compile else scheduled
+
+
+def compiled(scheduled: Scheduled, options: ScheduleOptions, count: int) -> Scheduled:
+    """The schedule with the best of ``count`` compiled candidates for each launch, which stand first, best first.
+
+    A candidate that does not fit, spills, is refused or not compiled within ``TIMEOUT`` is rejected, with the reason.
+    CleaveError if every candidate of a launch is.
+    """
+    tried = [_first(candidates, options, count) for candidates in scheduled.candidates]
+    modules = [_lowered(scheduled, tried, index) for index in range(max(map(len, tried), default=0))]
+    sizes = {**default_sizes(scheduled.program.graph, options.sizes), **scheduled.program.choices}
+    ranked: list[tuple[Candidate, ...]] = []
+    for number, (launch, candidates) in enumerate(zip(scheduled.program.launches, tried, strict=True)):
+        kernels = [modules[index][launch.kernel.name] for index in range(len(candidates))]
+        judged = _judged(candidates, kernels, scheduled.program, sizes, options)
+        rest = [candidate for candidate in scheduled.candidates[number] if candidate not in candidates]
+        ranked.append((*judged, *rest))
+    return _chosen(scheduled, ranked, options)
+
+
+def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
+    fitting = [candidate for candidate in candidates if candidate.cost.fits(options.target)]
+    return (fitting or list(candidates))[:count]
+
+
+def _lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]], index: int) -> dict[str, list[KernelModule]]:
+    """For each launch the kernels that its ``index``-th candidate (or its last one) is lowered to."""
+    program = _with(scheduled.program, [candidates[min(index, len(candidates) - 1)] for candidates in tried])
+    ctx = context(allow_unregistered=True)
+    with ctx, ir.Location.unknown(ctx):
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        LowerToTriton().apply(ctx, module)
+        kernels = kernel_modules(module)
+    names = [launch.kernel.name for launch in program.launches]
+    return {name: [kernel for kernel in kernels if _belongs(kernel.name, name)] for name in names}
+
+
+def _belongs(kernel: str, launch: str) -> bool:
+    """Whether the kernel is the launch's own or a variant of it."""
+    return kernel == launch or kernel.startswith(f"{launch}__")
+
+
+def _with(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
+    launches = [
+        replace(launch, kernel=replace(candidate.kernel, name=launch.kernel.name), operands=candidate.operands)
+        for launch, candidate in zip(program.launches, chosen, strict=True)
+    ]
+    return replace(program, launches=tuple(launches))
+
+
+def _judged(
+    candidates: Sequence[Candidate],
+    kernels: Sequence[Sequence[KernelModule]],
+    program: TileProgram,
+    sizes: Mapping[str, int],
+    options: ScheduleOptions,
+) -> list[Candidate]:
+    """The candidates as compiled, best first; rejected ones last."""
+    target = Target.parse(options.target.arch)
+    small = _compile(kernels, target, "shared")
+    fitting = [_misfit(outcomes, target) == "" for outcomes in small]
+    full = iter(_compile([k for k, fits in zip(kernels, fitting, strict=True) if fits], target, "cubin"))
+    found: list[Candidate] = []
+    for candidate, fits, outcomes in zip(candidates, fitting, small, strict=True):
+        done = next(full) if fits else outcomes
+        found.append(_recosted(replace(candidate, rejected=_misfit(done, target)), done, program, sizes, options))
+    return sorted(found, key=lambda candidate: (bool(candidate.rejected), candidate.cost.running))
+
+
+Outcomes = Sequence[Compiled | CleaveError]
+
+
+def _compile(kernels: Sequence[Sequence[KernelModule]], target: Target, stop: Stop) -> list[Outcomes]:
+    requests = [replace(kernel.request(target, stop), timeout=TIMEOUT) for group in kernels for kernel in group]
+    outcomes = iter(compile_many(requests))
+    return [[next(outcomes) for _ in group] for group in kernels]
+
+
+def _misfit(outcomes: Outcomes, target: Target) -> str:
+    """Why a candidate cannot be taken; empty if it can."""
+    for outcome in outcomes:
+        if isinstance(outcome, CleaveError):
+            return str(outcome.message)
+        if not outcome.fits:
+            return f"{outcome.shared / 1024:.0f} KiB of shared memory, {target.shared_per_block / 1024:.0f} are there"
+        if outcome.spills > 0:
+            return f"{outcome.spills} bytes of registers spilled"
+    return ""
+
+
+def _recosted(
+    candidate: Candidate, outcomes: Outcomes, program: TileProgram, sizes: Mapping[str, int], options: ScheduleOptions
+) -> Candidate:
+    """The candidate's cost with the resources that the compiler found, as far as it came."""
+    found = [outcome for outcome in outcomes if isinstance(outcome, Compiled)]
+    shared, registers = (max((getattr(o, name) for o in found), default=-1) for name in ("shared", "registers"))
+    if min(shared, registers) < 0:
+        return candidate
+    kernel = candidate.kernel
+    work = workload(kernel, sizes, known_of(program.graph))
+    cost = cost_of(work, kernel.num_stages, kernel.num_warps, options.target, Resources(shared, registers))
+    return replace(candidate, cost=cost)
+
+
+def _chosen(scheduled: Scheduled, ranked: Sequence[tuple[Candidate, ...]], options: ScheduleOptions) -> Scheduled:
+    for launch, candidates in zip(scheduled.program.launches, ranked, strict=True):
+        if candidates[0].rejected:
+            reasons = tuple(dict.fromkeys(candidate.rejected for candidate in candidates if candidate.rejected))
+            raise CleaveError(f"no candidate for kernel '{launch.kernel.name}' can be compiled", notes=reasons[:4])
+    program = _with(scheduled.program, [candidates[0] for candidates in ranked])
+    seconds = sum(candidates[0].cost.running for candidates in ranked) + launch_time(len(ranked), options.target)
+    return replace(scheduled, program=program, candidates=tuple(ranked), seconds=seconds)

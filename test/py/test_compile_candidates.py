@@ -1,0 +1,74 @@
+"""Candidates of a schedule as the compiler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import graphs
+import pytest
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.lowering import compile_candidates
+from cleave.lowering.compile_candidates import Schedule, compiled
+from cleave.lowering.targets import Target
+from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
+
+COUNT = 4
+OPTIONS = ScheduleOptions(sizes={"m": 512, "n": 512, "k": 512})
+
+
+@pytest.fixture(autouse=True)
+def inside_a_context() -> Iterator[None]:
+    with context(allow_unregistered=True), ir.Location.unknown():
+        yield
+
+
+def _matmul() -> Graph:
+    return replace(graphs.matmul(), extents={"m": 512, "n": 512, "k": 512}).deduplicated()
+
+
+@pytest.fixture(scope="module")
+def ranked() -> Scheduled:
+    return schedule(_matmul(), OPTIONS)
+
+
+def _limit(monkeypatch: pytest.MonkeyPatch, shared: int) -> None:
+    small = replace(Target.parse("sm_90"), shared_per_block=shared)
+    monkeypatch.setattr(compile_candidates.Target, "parse", staticmethod(lambda text: small))
+
+
+def test_the_first_candidates_have_the_compilers_resources(ranked: Scheduled) -> None:
+    (candidates,) = compiled(ranked, OPTIONS, COUNT).candidates
+    tried, untried = candidates[:COUNT], candidates[COUNT:]
+    assert all(candidate.tiling in [other.tiling for other in ranked.candidates[0][:COUNT]] for candidate in tried)
+    assert all(candidate.cost.shared > 0 and 16 <= candidate.cost.registers <= 255 for candidate in tried)
+    assert list(untried) == list(ranked.candidates[0][COUNT:])
+    times = [candidate.cost.running for candidate in tried if not candidate.rejected]
+    assert times == sorted(times)
+
+
+def test_what_does_not_fit_is_rejected_with_the_reason(ranked: Scheduled, monkeypatch: pytest.MonkeyPatch) -> None:
+    (free,) = compiled(ranked, OPTIONS, COUNT).candidates
+    sizes = sorted(candidate.cost.shared for candidate in free[:COUNT])
+    assert sizes[0] < sizes[-1], "candidates of different needs are wanted here"
+    _limit(monkeypatch, sizes[0])
+    limited = compiled(ranked, OPTIONS, COUNT)
+    (candidates,) = limited.candidates
+    assert candidates[0].cost.shared == sizes[0] and not candidates[0].rejected
+    assert any("of shared memory" in candidate.rejected for candidate in candidates[:COUNT])
+    assert limited.program.launches[0].kernel.num_warps == candidates[0].kernel.num_warps
+
+
+def test_nothing_that_fits_is_an_error(ranked: Scheduled, monkeypatch: pytest.MonkeyPatch) -> None:
+    _limit(monkeypatch, 100)
+    with pytest.raises(CleaveError, match="no candidate for kernel 'matmul__k0' can be compiled") as caught:
+        compiled(ranked, OPTIONS, 2)
+    assert "KiB of shared memory" in caught.value.notes[0]
+
+
+def test_a_number_below_nothing() -> None:
+    with pytest.raises(CleaveError, match="compile=-1: a number of candidates"):
+        Schedule(compile=-1).refined(schedule(_matmul(), OPTIONS), OPTIONS)
