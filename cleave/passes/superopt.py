@@ -15,7 +15,8 @@ from cleave.errors import CleaveError
 from cleave.passes import diagnostics
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import from_graph, to_graph
-from cleave.search.superoptimise import SearchOptions, SearchResult, superoptimise
+from cleave.search.result import SearchOptions, SearchResult
+from cleave.search.superoptimise import superoptimise
 
 CERTIFICATE_VERSION = 1
 
@@ -25,14 +26,17 @@ class Superopt:
     """Find programs equal to each tensor function for all sizes and put them beside it as alternatives.
 
     ``keep``: how many of each kind (whole, split). ``split``: cut reductions into a symbolic number of parts.
-    ``max_classes``, ``time_limit`` (seconds): bounds of the search. ``stabilise``: subtract a maximum where
-    exponentials are summed without one. ``explain``: what was rejected and why, as remarks.
+    ``max_ops``: a function of more ops is cut into parts of at most so many, which are searched one by one; remarks
+    say where. ``max_classes``: the bound on the space of each part. ``time_limit``: seconds for each function; where a
+    limit is reached, a remark says so. ``stabilise``: subtract a maximum where exponentials are summed without one.
+    ``explain``: what was rejected and why, as remarks.
     ``certificate``: a file for the programs and their proofs, as JSON, which tools/check-certificate checks again.
     ``report``: a file for one HTML page on what was explored and found.
     """
 
     keep: int = 4
     split: bool = True
+    max_ops: int = 64
     max_classes: int = 2000
     time_limit: float = 60.0
     seed: int = 0
@@ -41,19 +45,30 @@ class Superopt:
     certificate: str = ""
     report: str = ""
 
+    def __post_init__(self) -> None:
+        for name in ("keep", "max_classes", "time_limit"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but cannot be negative")
+        if self.max_ops < 1:
+            raise ValueError(f"max_ops is {self.max_ops}, but a part has at least one op")
+
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         self.run(ctx, module)
 
     def run(self, ctx: ir.Context, module: ir.Module) -> dict[str, SearchResult]:
         """``apply``; returns what was found for each function, by its name."""
-        options = SearchOptions(self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise)
+        options = SearchOptions(
+            self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise, self.max_ops
+        )
         results: dict[str, SearchResult] = {}
         with ctx, ir.Location.unknown(ctx):
             functions = [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]
             for number, func in enumerate(functions):
                 name = name_of(func)
-                _progress(f"superopt: {name} ({number + 1} of {len(functions)})")
-                results[name] = result = superoptimise(to_graph(func).deduplicated(), options)
+                title = f"superopt: {name} ({number + 1} of {len(functions)})"
+                _progress(title)
+                graph = to_graph(func).deduplicated()
+                results[name] = result = superoptimise(graph, options, lambda text, t=title: _progress(f"{t}, {text}"))
                 _annotate(func, result, module)
                 _progress("")
                 _remarks(func, result, explain=self.explain)
@@ -99,6 +114,9 @@ def _module_text(graph: Graph) -> str:
 
 
 def _remarks(func: ir.Operation, result: SearchResult, *, explain: bool) -> None:
+    for value in result.cuts:
+        what = f"superopt: cut here: '{value.op}' {value.type} is computed in one part and taken as given in others"
+        diagnostics.remark(value.location, what)
     if not result.statistics.complete:
         diagnostics.remark(func.location, f"the search of '{name_of(func)}' stopped early: these are the best so far")
     if explain:

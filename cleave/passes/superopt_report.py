@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 
 from cleave.dialects.graph import Graph, Value
-from cleave.search.superoptimise import Alternative, SearchResult
+from cleave.search.result import Alternative, SearchResult
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; color: #222 }

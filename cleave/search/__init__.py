@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from cleave.search.superoptimise import Alternative, Rejected, SearchOptions, SearchResult, Statistics, superoptimise
+from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
+from cleave.search.superoptimise import superoptimise
 
 __all__ = ["Alternative", "Rejected", "SearchOptions", "SearchResult", "Statistics", "superoptimise"]

@@ -30,22 +30,28 @@ class Checker:
         for number, (output, goal) in enumerate(zip(graph.outputs, self.goals, strict=True)):
             if forms[output] is not goal:
                 return None, f"output {number} has another normal form: {show(forms[output])}"
-        notes: list[str] = []
+        facts = (*graph.facts.texts, *(f"{name} = {value}" for name, value in self.lifter.algebra.fixed.items()))
+        return self.tested(graph, tuple(map(show, self.goals)), facts)
+
+    def tested(
+        self, graph: Graph, forms: tuple[str, ...], facts: tuple[str, ...], notes: tuple[str, ...] = ()
+    ) -> tuple[Certificate | None, str]:
+        """A certificate for what was proved otherwise, if fingerprint and floats agree; or None and what failed."""
+        found = list(notes)
         fingerprint: Fingerprint | None = None
         floats: FloatCheck | None = None
         try:
-            if self._can_evaluate("prime fields", notes):
+            if self._can_evaluate("prime fields", found):
                 fingerprint, why = self.fingerprint.check(graph)
                 if fingerprint is None:
                     return None, why
-            if self._can_evaluate("floats", notes):
+            if self._can_evaluate("floats", found):
                 floats, why = self.floats.check(graph)
                 if floats is None:
                     return None, why
         except (Unsupported, CleaveError, IndexError, ValueError) as error:
             return None, f"cannot be evaluated, though the source can: {error}"
-        facts = (*graph.facts.texts, *(f"{name} = {value}" for name, value in self.lifter.algebra.fixed.items()))
-        return Certificate(tuple(map(show, self.goals)), facts, fingerprint, floats, tuple(notes)), ""
+        return Certificate(forms, facts, fingerprint, floats, tuple(found)), ""
 
     def _can_evaluate(self, where: str, notes: list[str]) -> bool:
         """Whether the source itself can be evaluated there; if not, the certificate says so."""

@@ -29,7 +29,7 @@ def reduced_symbols(graph: Graph) -> set[str]:
 
 def completed(graph: Graph, sizes: Mapping[str, int], parts: int, fixed: Mapping[str, int]) -> dict[str, int]:
     """The sizes and what follows: definitions among the facts, room for slices, ``parts`` for split counts."""
-    result = {**dict.fromkeys(("s", *(f"s{i}" for i in range(1, 9))), parts), **sizes, **fixed}
+    result = {**dict.fromkeys(("s", *(f"s{i}" for i in range(1, 100))), parts), **sizes, **fixed}
     for value in graph.topological():
         if value.op == "slice":
             whole = str(value.operands[0].size(value.attrs["dim"]))

@@ -1,266 +1,142 @@
-"""The superoptimiser's entry: a graph in, equal graphs out."""
+"""The superoptimiser's entry: a graph in, equal graphs out; a large one in parts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
-from cleave.dialects.dims import Dim, Facts, Size, ceildiv, sym
 from cleave.dialects.graph import Graph, Value
-from cleave.errors import CleaveError
 from cleave.search.binders import Algebra
-from cleave.search.certificate import Certificate
 from cleave.search.check import Checker
-from cleave.search.cost import Cost, cost_of
-from cleave.search.emit import Emitter
-from cleave.search.enumerate import nodes_of
-from cleave.search.extract import Extractor, Plan
-from cleave.search.feeds import Feeds
-from cleave.search.lift import Lifter, Unliftable
-from cleave.search.reduced_dims import splittable_sizes
-from cleave.search.seeds import make_space
-from cleave.search.space import Cut, Space
-from cleave.search.terms import OutOfFuel, Poly, show
+from cleave.search.cost import cost_of
+from cleave.search.lift import Lifter
+from cleave.search.partition import Part, counted_ops, partition
+from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
+from cleave.search.stitch import Choice, Stitcher
+from cleave.search.whole import WholeSearch, lines_of, nominal_sizes
 
-MAX_PROFILES = 3
+FEWEST_OPS = 8  # a graph of no more ops that algebra refuses is not cut again
+TRIES = 3  # stitched programs for each one that is to be kept
 
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """``keep``: alternatives beside the original. ``time_limit`` in seconds, of which results must not depend: it is a
-    last resort, ``max_classes`` is the bound that counts. ``split``: cut eventually reduced dims in parts.
-    ``stabilise``: subtract a maximum in exponentials that are summed, where the source does not."""
-
-    max_classes: int = 2000
-    time_limit: float = 60.0
-    keep: int = 6
-    split: bool = True
-    seed: int = 0
-    stabilise: bool = False
+Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, eq=False)
-class Alternative:
-    """A program equal to the source; ``split`` names the dimension that it cuts, if it does."""
-
-    graph: Graph
-    cost: Cost
-    certificate: Certificate
-    split: str | None = None
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A candidate that was not returned, and why."""
-
-    what: str
-    why: str
-
-
-@dataclass
-class Statistics:
-    """The space explored. ``complete`` is False where a limit cut the search short."""
-
-    classes: int = 0
-    nodes: int = 0
-    candidates: int = 0
-    seconds: float = 0.0
-    complete: bool = True
-    spaces: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """``alternatives[0]`` is the source itself."""
-
-    alternatives: tuple[Alternative, ...]
-    statistics: Statistics
-    rejected: tuple[Rejected, ...]
-
-
-def superoptimise(graph: Graph, options: SearchOptions | None = None) -> SearchResult:
+def superoptimise(graph: Graph, options: SearchOptions | None = None, progress: Progress | None = None) -> SearchResult:
     """Programs equal to ``graph`` for all sizes, the source first, then by length of the chain of reductions.
 
-    Never fails for want of algebra: a graph that cannot be brought into terms is returned alone, with the reason in
-    ``rejected``.
+    A graph of more than ``max_ops`` ops, or one that cannot be brought into terms as a whole, is searched in parts.
+    What cannot be brought into terms at all is returned alone, with the reason in ``rejected``. ``progress`` is told
+    which part is searched.
     """
-    search = _Search(graph, options or SearchOptions())
-    try:
-        return search.run()
-    except RecursionError:
-        return search.alone("its terms are nested too deep")
+    symbols = {s for v in graph.topological() for d in v.dims for s in (d.name, *d.size.symbols)}
+    return _search(graph, options or SearchOptions(), symbols, progress or (lambda _: None))
 
 
-class _Search:
-    def __init__(self, graph: Graph, options: SearchOptions) -> None:
-        self.source, self.options = graph, options
+def _search(graph: Graph, options: SearchOptions, taken: set[str], progress: Progress) -> SearchResult:
+    count = len(counted_ops(graph))
+    if count > options.max_ops:
+        return _InParts(graph, options, taken, progress).run()
+    result = WholeSearch(graph, options, taken).run()
+    refused = not result.alternatives[0].certificate.normal_form and bool(graph.outputs)
+    if not refused or count <= FEWEST_OPS:
+        return result
+    return _InParts(graph, replace(options, max_ops=(count + 1) // 2), taken, progress).run()
+
+
+class _InParts:
+    """The search of a graph that is cut."""
+
+    def __init__(self, graph: Graph, options: SearchOptions, taken: set[str], progress: Progress) -> None:
+        self.source, self.options, self.taken, self.progress = graph, options, taken, progress
         self.started = time.monotonic()
-        self.algebra = Algebra()
-        self.algebra.extents.update(graph.extents)
-        self.lifter = Lifter(self.algebra)
+        self.parts = partition(graph, options.max_ops)
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
-        self.found: list[Alternative] = []
-        self.counts: list[str] = []  # the symbols that count parts
-        self.seen: dict[str, bool] = {lines_of(graph): True}
-
-    def alone(self, why: str) -> SearchResult:
-        """The source and nothing else."""
-        self.found.clear()
-        self.rejected.append(Rejected(self.source.name, f"not searched: {why}"))
-        self.statistics.complete = False
-        return self._result(Certificate((), notes=(f"the source itself; not searched: {why}",)))
+        self.cuts: dict[Value, None] = {}
 
     def run(self) -> SearchResult:
-        try:
-            forms = self.lifter.lift(self.source)
-        except (Unliftable, OutOfFuel, ArithmeticError) as error:
-            return self.alone(str(error))
-        goals = [forms[output] for output in self.source.outputs]
-        certificate = Certificate(tuple(map(show, goals)), self.source.facts.texts, notes=("the source itself",))
-        if not goals:
-            return self._result(certificate)
-        checker = Checker(self.source, self.lifter, goals, self.options.seed)
-        for cut in self._cuts(goals):
-            if self._expired():
+        groups, results = self._search_parts()
+        symbols = {s for value in self.source.topological() for dim in value.dims for s in dim.size.symbols}
+        sizes = nominal_sizes(symbols, self.taken - symbols, self.source.extents)
+        stitcher = Stitcher(self.source, self.parts, groups, results, sizes)
+        self.progress(f"the whole of {len(self.parts)} parts")
+        alternatives = self._alternatives(stitcher)
+        self.statistics.seconds = time.monotonic() - self.started
+        return SearchResult(tuple(alternatives), self.statistics, tuple(self.rejected), tuple(self.cuts))
+
+    # --- the parts ---------------------------------------------------------------------------------------------------
+
+    def _search_parts(self) -> tuple[list[int], list[SearchResult]]:
+        """The number of each part's result, and the results: one for all parts that are the same program."""
+        numbers: dict[str, int] = {}
+        groups = [numbers.setdefault(lines_of(part.graph), len(numbers)) for part in self.parts]
+        results: list[SearchResult] = []
+        left = [1 + len(counted_ops(self.parts[groups.index(group)].graph)) for group in range(len(numbers))]
+        for number, (part, group) in enumerate(zip(self.parts, groups, strict=True)):
+            label = f"part {number + 1} of {len(self.parts)}"
+            self.cuts |= dict.fromkeys(value for value in part.inputs if value.op != "input")
+            if group == len(results):
+                self.progress(label)
+                results.append(self._search_part(part, left[group] / sum(left[group:])))
+                self.statistics.include(results[group].statistics, label)
+                self.rejected.extend(replace(r, what=f"{label}, {r.what}") for r in results[group].rejected)
+            self._add_cuts(part, self.parts[groups.index(group)], results[group])
+        return groups, results
+
+    def _search_part(self, part: Part, share: float) -> SearchResult:
+        """The part's programs, in its share of the time that is left."""
+        limit = max(0.0, self.options.time_limit - (time.monotonic() - self.started)) * share
+        return _search(part.graph, replace(self.options, time_limit=limit), self.taken, self.progress)
+
+    def _add_cuts(self, part: Part, first: Part, result: SearchResult) -> None:
+        """Values at which the part was cut again; its values correspond to those of the one that was searched."""
+        values = dict(zip(first.graph.topological(), part.values, strict=True))
+        self.cuts |= dict.fromkeys(values[value] for value in result.cuts)
+
+    # --- the whole ---------------------------------------------------------------------------------------------------
+
+    def _alternatives(self, stitcher: Stitcher) -> list[Alternative]:
+        nothing = (0,) * len(stitcher.results)
+        certificate = stitcher.proof(nothing)
+        certificate = replace(certificate, notes=("the source itself", *certificate.notes))
+        found = [Alternative(self.source, cost_of(self.source), certificate)]
+        lifter = Lifter(Algebra())
+        facts = {fact for result in stitcher.results for a in result.alternatives for fact in a.certificate.facts}
+        extents = self.source.extents.items()
+        lifter.algebra.fixed.update((name, size) for name, size in extents if f"{name} = {size}" in facts)
+        checker = Checker(self.source, lifter, [], self.options.seed)
+        seen = {lines_of(self.source)}
+        for split in (False, True) if self.options.split else (False,):
+            found += self._kept(stitcher, checker, seen, split)
+        return found
+
+    def _kept(self, stitcher: Stitcher, checker: Checker, seen: set[str], split: bool) -> list[Alternative]:
+        """The first few stitched programs that are new and pass the checks of the whole."""
+        kept: list[Alternative] = []
+        for number, choice in enumerate(stitcher.choices(split)):
+            if len(kept) == self.options.keep or number >= TRIES * self.options.keep:
+                break
+            if kept and time.monotonic() - self.started > self.options.time_limit:
                 self.statistics.complete = False
                 break
-            try:
-                self._search(forms, goals, cut, checker)
-            except (OutOfFuel, ArithmeticError, RecursionError) as error:
-                self.rejected.append(Rejected(f"cut of {cut.size}" if cut else "whole", f"given up: {error}"))
-                self.statistics.complete = False
-        return self._result(certificate)
+            alternative = self._stitched(stitcher, checker, seen, choice)
+            if alternative is not None:
+                kept.append(alternative)
+        return kept
 
-    def _cuts(self, goals: list[Poly]) -> list[Cut | None]:
-        cuts: list[Cut | None] = [None]
-        if not self.options.split:
-            return cuts
-        outputs = {dim.size for value in self.source.outputs for dim in value.dims}
-        for size in splittable_sizes(goals):
-            if size not in outputs:
-                cuts.append(self._cut(size))
-        return cuts
-
-    def _cut(self, size: Size) -> Cut:
-        taken = {
-            *self.algebra.sizes,
-            *(s for value in self.source.topological() for d in value.dims for s in d.size.symbols),
-        }
-        names: list[str] = []
-        for letter in ("s", "t"):
-            name = next(n for n in (letter, *(f"{letter}{i}" for i in range(1, 99))) if n not in taken)
-            taken.add(name)
-            names.append(name)
-        self.counts.append(names[0])
-        outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
-        return Cut(size, self.lifter.pair(outer, inner, size))
-
-    def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, checker: Checker) -> None:
-        space = make_space(self.source, forms, self.lifter, cut, self.options.stabilise)
-        space.grow(goals, nodes_of, self.options.max_classes, self._expired)
-        self.statistics.classes += len(space.nodes)
-        self.statistics.nodes += sum(map(len, space.nodes.values()))
-        self.statistics.complete &= space.complete
-        label = "whole" if cut is None else f"{cut.size} cut"
-        self.statistics.spaces.append(f"{label}: {len(space.nodes)} classes")
-        self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
-        feeds = Feeds(self.source, forms)
-        facts = self.source.facts
-        if cut is not None:
-            facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
-        for plan in self._plans(space, goals):
-            self.statistics.candidates += 1
-            for precise in (False, True):
-                try:
-                    emitter = Emitter(self.source, self.lifter, space, feeds, facts, precise)
-                    graph = emitter.graph(plan, goals)
-                except (CleaveError, OutOfFuel) as error:
-                    self.rejected.append(Rejected(label, f"no program: {error}"))
-                    break
-                if self._admit(graph, label, cut, checker):
-                    break
-
-    def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
-        """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
-        found: dict[object, Plan] = {}
-        for sizes in self._profiles():
-            for plan in Extractor(space, sizes, beam=max(2, self.options.keep)).run(goals):
-                found.setdefault(plan.key(), plan)
-        return list(found.values())
-
-    def _profiles(self) -> list[dict[str, int]]:
-        nominal = self._nominal()
-        symbols = [str(d.size) for value in self.source.outputs for d in value.dims if str(d.size) in nominal]
-        short = [symbol for symbol in dict.fromkeys(symbols) if symbol not in self.source.extents][:MAX_PROFILES]
-        return [nominal, *({**nominal, symbol: 8} for symbol in short)]
-
-    def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
-        """Keep the program if it is new and passes the checks. False if a more precise one may pass instead."""
-        cost = cost_of(graph)
+    def _stitched(self, stitcher: Stitcher, checker: Checker, seen: set[str], choice: Choice) -> Alternative | None:
+        graph = stitcher.graph(choice)
         text = lines_of(graph)
-        if text in self.seen:
-            return self.seen[text]
-        certificate, why = checker.check(graph)
-        rounds = any(value.dtype == "tf32" for value in graph.topological())
-        self.seen[text] = certificate is not None or not rounds
+        if text in seen:
+            return None
+        seen.add(text)
+        self.statistics.candidates += 1
+        proof = stitcher.proof(choice)
+        facts = tuple(dict.fromkeys((*graph.facts.texts, *proof.facts)))
+        certificate, why = checker.tested(graph, proof.normal_form, facts, proof.notes)
+        cost = cost_of(graph)
         if certificate is None:
-            self.rejected.append(Rejected(f"{label}: {cost}", why))
-            return self.seen[text]
-        split = None if cut is None else str(cut.size)
-        self.found.append(Alternative(graph, cost, certificate, split))
-        return True
-
-    def _nominal(self) -> dict[str, int]:
-        """Sizes that rank programs: static ones as they are, others of ordinary magnitude. The space needs none."""
-        symbols = sorted({s for size in self.algebra.sizes.values() for s in size.symbols})
-        ordinary = {name: 512 + 16 * i for i, name in enumerate(symbols)}
-        return {**ordinary, **dict.fromkeys(self.counts, 16), **self.source.extents}
-
-    def _expired(self) -> bool:
-        return time.monotonic() - self.started > self.options.time_limit
-
-    def _result(self, certificate: Certificate) -> SearchResult:
-        source = Alternative(self.source, cost_of(self.source), certificate)
-        kept = self._front(source)
-        self.statistics.seconds = time.monotonic() - self.started
-        return SearchResult((source, *kept), replace(self.statistics), tuple(self.rejected))
-
-    def _front(self, source: Alternative) -> list[Alternative]:
-        """Those that no other one of the same kind dominates, the best of each size profile in turn."""
-        undominated: list[Alternative] = []
-        costs: set[tuple[str | None, Cost]] = {(None, source.cost)}
-        for a in self.found:
-            if (a.split, a.cost) in costs:
-                self.rejected.append(Rejected(str(a.cost), "another program has the same cost"))
-                continue
-            costs.add((a.split, a.cost))
-            # A source that is to be made stable is no rival, though it does less.
-            rivals = [b for b in self.found if b.split == a.split and b is not a]
-            rivals += [] if self.options.stabilise or a.split is not None else [source]
-            better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
-            if better is None:
-                undominated.append(a)
-            else:
-                self.rejected.append(Rejected(str(a.cost), f"dominated by {better.cost}"))
-        whole = [a for a in undominated if a.split is None]
-        return [*self._best(whole), *self._best([a for a in undominated if a.split is not None])]
-
-    def _best(self, candidates: list[Alternative]) -> list[Alternative]:
-        """As many as are to be kept: each profile's favourite, each profile's second, and so on."""
-        rankings = [sorted(candidates, key=lambda a: a.cost.rank(sizes)) for sizes in self._profiles()]
-        kept: dict[Alternative, None] = {}
-        for place in range(len(candidates)):
-            for ranking in rankings:
-                if len(kept) < self.options.keep:
-                    kept[ranking[place]] = None
-        for left in candidates:
-            if left not in kept:
-                self.rejected.append(Rejected(str(left.cost), f"more than {self.options.keep} of its kind"))
-        return list(kept)
-
-
-def lines_of(graph: Graph) -> str:
-    """The ops of a graph, as text that is equal for equal programs."""
-    return str(graph.deduplicated()).partition("\n")[2]
+            self.rejected.append(Rejected(f"whole of parts: {cost}", why))
+            return None
+        return Alternative(graph, cost, certificate, stitcher.split_of(choice))

@@ -111,6 +111,46 @@ def opaque_middle() -> Graph:
     return b.build(softmax_times(b, b.contract(q, k, over=["d"], dtype="f32"), v))
 
 
+def layers(count: int) -> Graph:
+    """A decoder of pre-norm layers as exported: heads in one dim, QK-norm, causal attention, SwiGLU; 73 ops each."""
+    b = GraphBuilder("layers")
+    x = b.input("m c", "f16")
+    for _ in range(count):
+        x = _feed_forward(b, _attention_block(b, x))
+    return b.build(x)
+
+
+def _attention_block(b: GraphBuilder, x: Value) -> Value:
+    y = norm(b, x, "c", b.input("c", "f16"), 4096.0)
+
+    def heads(width: str, merged: str, rows: str = "m") -> Value:
+        t = b.contract(y, b.input(f"c {merged}=h*{width}", "f16"), over=["c"], dtype="f16")
+        t = b.split(t, dim=merged, into=["h", width])
+        return t if rows == "m" else b.rename(t, **{"from": "m", "to": f"{rows}=m"})
+
+    q, k, v = heads("d", "hd"), heads("d", "hd", "n"), heads("e", "he", "n")
+    z = scores(b, *(norm(b, t, "d", b.input("d", "f16"), 64.0) for t in (q, k)))
+    future = b.cmp(b.index(dim="n=m", dtype="i64"), b.index(dim="m", dtype="i64"), predicate="gt")
+    z = b.select(future, b.constant(float("-inf"), "f32"), z)
+    out = b.merge(b.cast(softmax_times(b, z, v), dtype="f16"), dims=["h", "e"], into="he=h*e")
+    return _residual(b, x, b.contract(out, b.input("he=h*e o=c", "f16"), over=["he"]))
+
+
+def _feed_forward(b: GraphBuilder, x: Value) -> Value:
+    y = norm(b, x, "c", b.input("c", "f16"), 4096.0)
+    gate, up = (b.contract(y, b.input("c f", "f16"), over=["c"], dtype="f32") for _ in range(2))
+    t = b.cast(b.mul(b.mul(gate, b.sigmoid(gate)), up), dtype="f16")
+    return _residual(b, x, b.contract(t, b.input("f o=c", "f16"), over=["f"]))
+
+
+def _residual(b: GraphBuilder, x: Value, update: Value) -> Value:
+    update = b.rename(update, **{"from": "o", "to": "c"})
+    return b.cast(b.add(b.cast(x, dtype="f32"), update), dtype="f16")
+
+
+#: Graphs beyond the bound of one search.
+LARGE: Mapping[str, Callable[[], Graph]] = {"layers": lambda: layers(3)}
+
 PROGRAMS: Mapping[str, Callable[[], Graph]] = {
     **programs.PROGRAMS,
     "window_cap_sink": window_cap_sink,

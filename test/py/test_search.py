@@ -534,7 +534,7 @@ def test_random_programs() -> None:
     from test_normal_form import SIZES, Fuzzer, draw
 
     sizes = {**SIZES, **{f"s{i}": 2 for i in range(1, 9)}}
-    end, programs, alternatives = time.monotonic() + 5.0, 0, 0
+    end, programs, alternatives = time.process_time() + 5.0, 0, 0
     for seed in range(1000):
         fuzzer = Fuzzer(seed)
         inputs = fuzzer.terms.b.build().inputs
@@ -544,7 +544,7 @@ def test_random_programs() -> None:
             if len(graph.topological()) > 36:
                 continue
             fuzzer.pool.append(value)
-            if value.op in ("input", "constant") or time.monotonic() > end:
+            if value.op in ("input", "constant") or time.process_time() > end:
                 continue
             programs += 1
             arrays = draw(graph, seed)
@@ -554,7 +554,7 @@ def test_random_programs() -> None:
                 got = evaluate(alternative.graph, arrays, sizes)[0]
                 usable = np.isfinite(want) & (np.abs(want) < 1e6)
                 np.testing.assert_allclose(got[usable], want[usable], rtol=1e-5, atol=1e-5, err_msg=str(graph))
-        if time.monotonic() > end:
+        if time.process_time() > end:
             break
     assert programs > 20 and alternatives > 10
 
@@ -575,11 +575,10 @@ def test_a_guard_against_overflow_stays() -> None:
             assert np.abs(out).max() > 0
 
 
-def test_a_graph_nested_too_deep_is_returned_alone() -> None:
+def test_terms_nested_too_deep_are_no_error() -> None:
     b = GraphBuilder("deep")
     value = b.input("m", "f32")
-    for _ in range(3000):
+    for _ in range(2000):
         value = b.tanh(value)
-    result = superoptimise(b.build(value))
-    assert len(result.alternatives) == 1
-    assert not result.statistics.complete
+    result = superoptimise(b.build(value), SearchOptions(max_ops=1500))
+    assert len(result.alternatives) == 1 and result.cuts

@@ -1,0 +1,73 @@
+"""What the search is asked for and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cleave.dialects.graph import Graph, Value
+from cleave.search.certificate import Certificate
+from cleave.search.cost import Cost
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """``keep``: alternatives beside the original. ``max_ops``: a graph of more ops is searched in parts.
+    ``max_classes``: the bound on the space of each part. ``time_limit`` in seconds, of which results must not depend:
+    it is a last resort. ``split``: cut eventually reduced dims in parts. ``stabilise``: subtract a maximum in
+    exponentials that are summed, where the source does not."""
+
+    max_classes: int = 2000
+    time_limit: float = 60.0
+    keep: int = 6
+    split: bool = True
+    seed: int = 0
+    stabilise: bool = False
+    max_ops: int = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """A program equal to the source; ``split`` names the dimensions that it cuts, if it does."""
+
+    graph: Graph
+    cost: Cost
+    certificate: Certificate
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A candidate that was not returned, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass
+class Statistics:
+    """The space explored. ``complete`` is False where a limit cut the search short."""
+
+    classes: int = 0
+    nodes: int = 0
+    candidates: int = 0
+    seconds: float = 0.0
+    complete: bool = True
+    spaces: list[str] = field(default_factory=list)
+
+    def include(self, other: Statistics, label: str) -> None:
+        """Count the space of a part in."""
+        self.classes += other.classes
+        self.nodes += other.nodes
+        self.candidates += other.candidates
+        self.complete &= other.complete
+        self.spaces.extend(f"{label}, {space}" for space in other.spaces)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """``alternatives[0]`` is the source itself. ``cuts``: the source's values at which it was searched in parts."""
+
+    alternatives: tuple[Alternative, ...]
+    statistics: Statistics
+    rejected: tuple[Rejected, ...]
+    cuts: tuple[Value, ...] = ()

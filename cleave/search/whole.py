@@ -1,0 +1,216 @@
+"""One graph searched as a whole: its spaces, uncut and for each split, and the programs that pass the checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from cleave.dialects.dims import Dim, Facts, Size, ceildiv, sym
+from cleave.dialects.graph import Graph, Value
+from cleave.errors import CleaveError
+from cleave.search.binders import Algebra
+from cleave.search.certificate import Certificate
+from cleave.search.check import Checker
+from cleave.search.cost import Cost, cost_of
+from cleave.search.emit import Emitter
+from cleave.search.enumerate import nodes_of
+from cleave.search.extract import Extractor, Plan
+from cleave.search.feeds import Feeds
+from cleave.search.lift import Lifter, Unliftable
+from cleave.search.reduced_dims import splittable_sizes
+from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
+from cleave.search.seeds import make_space
+from cleave.search.space import Cut, Space
+from cleave.search.terms import OutOfFuel, Poly, show
+
+MAX_PROFILES = 3
+
+
+class WholeSearch:
+    """``taken``: names that the whole function has beyond this graph's; those that a split invents are added to it."""
+
+    def __init__(self, graph: Graph, options: SearchOptions, taken: set[str]) -> None:
+        self.source, self.options, self.taken = graph, options, taken
+        self.started = time.monotonic()
+        self.algebra = Algebra()
+        self.algebra.extents.update(graph.extents)
+        self.lifter = Lifter(self.algebra)
+        self.statistics = Statistics()
+        self.rejected: list[Rejected] = []
+        self.found: list[Alternative] = []
+        self.counts: list[str] = []  # the symbols that count parts
+        self.seen: dict[str, bool] = {lines_of(graph): True}
+
+    def alone(self, why: str) -> SearchResult:
+        """The source and nothing else."""
+        self.found.clear()
+        self.rejected.append(Rejected(self.source.name, f"not searched: {why}"))
+        self.statistics.complete = False
+        return self._result(Certificate((), notes=(f"the source itself; not searched: {why}",)))
+
+    def run(self) -> SearchResult:
+        """The programs found; a source that algebra refuses comes back alone, the reason in ``rejected``."""
+        try:
+            return self._run()
+        except RecursionError:
+            return self.alone("its terms are nested too deep")
+
+    def _run(self) -> SearchResult:
+        try:
+            forms = self.lifter.lift(self.source)
+        except (Unliftable, OutOfFuel, ArithmeticError) as error:
+            return self.alone(str(error))
+        goals = [forms[output] for output in self.source.outputs]
+        certificate = Certificate(tuple(map(show, goals)), self.source.facts.texts, notes=("the source itself",))
+        if not goals:
+            return self._result(certificate)
+        checker = Checker(self.source, self.lifter, goals, self.options.seed)
+        for cut in self._cuts(goals):
+            if self._expired():
+                self.statistics.complete = False
+                break
+            try:
+                self._search(forms, goals, cut, checker)
+            except (OutOfFuel, ArithmeticError, RecursionError) as error:
+                self.rejected.append(Rejected(f"cut of {cut.size}" if cut else "whole", f"given up: {error}"))
+                self.statistics.complete = False
+        return self._result(certificate)
+
+    def _cuts(self, goals: list[Poly]) -> list[Cut | None]:
+        cuts: list[Cut | None] = [None]
+        if not self.options.split:
+            return cuts
+        outputs = {dim.size for value in self.source.outputs for dim in value.dims}
+        for size in splittable_sizes(goals):
+            if size not in outputs:
+                cuts.append(self._cut(size))
+        return cuts
+
+    def _cut(self, size: Size) -> Cut:
+        taken = {
+            *self.taken,
+            *self.algebra.sizes,
+            *(s for value in self.source.topological() for d in value.dims for s in d.size.symbols),
+        }
+        names: list[str] = []
+        for letter in ("s", "t"):
+            name = next(n for n in (letter, *(f"{letter}{i}" for i in range(1, 100))) if n not in taken)
+            taken.add(name)
+            self.taken.add(name)
+            names.append(name)
+        self.counts.append(names[0])
+        outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
+        return Cut(size, self.lifter.pair(outer, inner, size))
+
+    def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, checker: Checker) -> None:
+        space = make_space(self.source, forms, self.lifter, cut, self.options.stabilise)
+        space.grow(goals, nodes_of, self.options.max_classes, self._expired)
+        self.statistics.classes += len(space.nodes)
+        self.statistics.nodes += sum(map(len, space.nodes.values()))
+        self.statistics.complete &= space.complete
+        label = "whole" if cut is None else f"{cut.size} cut"
+        self.statistics.spaces.append(f"{label}: {len(space.nodes)} classes")
+        self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
+        feeds = Feeds(self.source, forms)
+        facts = self.source.facts
+        if cut is not None:
+            facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
+        for plan in self._plans(space, goals):
+            self.statistics.candidates += 1
+            for precise in (False, True):
+                try:
+                    emitter = Emitter(self.source, self.lifter, space, feeds, facts, precise)
+                    graph = emitter.graph(plan, goals)
+                except (CleaveError, OutOfFuel) as error:
+                    self.rejected.append(Rejected(label, f"no program: {error}"))
+                    break
+                if self._admit(graph, label, cut, checker):
+                    break
+
+    def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
+        """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
+        found: dict[object, Plan] = {}
+        for sizes in self._profiles():
+            for plan in Extractor(space, sizes, beam=max(2, self.options.keep)).run(goals):
+                found.setdefault(plan.key(), plan)
+        return list(found.values())
+
+    def _profiles(self) -> list[dict[str, int]]:
+        nominal = self._nominal()
+        symbols = [str(d.size) for value in self.source.outputs for d in value.dims if str(d.size) in nominal]
+        short = [symbol for symbol in dict.fromkeys(symbols) if symbol not in self.source.extents][:MAX_PROFILES]
+        return [nominal, *({**nominal, symbol: 8} for symbol in short)]
+
+    def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
+        """Keep the program if it is new and passes the checks. False if a more precise one may pass instead."""
+        cost = cost_of(graph)
+        text = lines_of(graph)
+        if text in self.seen:
+            return self.seen[text]
+        certificate, why = checker.check(graph)
+        rounds = any(value.dtype == "tf32" for value in graph.topological())
+        self.seen[text] = certificate is not None or not rounds
+        if certificate is None:
+            self.rejected.append(Rejected(f"{label}: {cost}", why))
+            return self.seen[text]
+        split = None if cut is None else str(cut.size)
+        self.found.append(Alternative(graph, cost, certificate, split))
+        return True
+
+    def _nominal(self) -> dict[str, int]:
+        symbols = {s for size in self.algebra.sizes.values() for s in size.symbols}
+        return nominal_sizes(symbols, self.counts, self.source.extents)
+
+    def _expired(self) -> bool:
+        return time.monotonic() - self.started > self.options.time_limit
+
+    def _result(self, certificate: Certificate) -> SearchResult:
+        source = Alternative(self.source, cost_of(self.source), certificate)
+        kept = self._front(source)
+        self.statistics.seconds = time.monotonic() - self.started
+        return SearchResult((source, *kept), replace(self.statistics), tuple(self.rejected))
+
+    def _front(self, source: Alternative) -> list[Alternative]:
+        """Those that no other one of the same kind dominates, the best of each size profile in turn."""
+        undominated: list[Alternative] = []
+        costs: set[tuple[str | None, Cost]] = {(None, source.cost)}
+        for a in self.found:
+            if (a.split, a.cost) in costs:
+                self.rejected.append(Rejected(str(a.cost), "another program has the same cost"))
+                continue
+            costs.add((a.split, a.cost))
+            # A source that is to be made stable is no rival, though it does less.
+            rivals = [b for b in self.found if b.split == a.split and b is not a]
+            rivals += [] if self.options.stabilise or a.split is not None else [source]
+            better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
+            if better is None:
+                undominated.append(a)
+            else:
+                self.rejected.append(Rejected(str(a.cost), f"dominated by {better.cost}"))
+        whole = [a for a in undominated if a.split is None]
+        return [*self._best(whole), *self._best([a for a in undominated if a.split is not None])]
+
+    def _best(self, candidates: list[Alternative]) -> list[Alternative]:
+        """As many as are to be kept: each profile's favourite, each profile's second, and so on."""
+        rankings = [sorted(candidates, key=lambda a: a.cost.rank(sizes)) for sizes in self._profiles()]
+        kept: dict[Alternative, None] = {}
+        for place in range(len(candidates)):
+            for ranking in rankings:
+                if len(kept) < self.options.keep:
+                    kept[ranking[place]] = None
+        for left in candidates:
+            if left not in kept:
+                self.rejected.append(Rejected(str(left.cost), f"more than {self.options.keep} of its kind"))
+        return list(kept)
+
+
+def lines_of(graph: Graph) -> str:
+    """The ops of a graph, as text that is equal for equal programs."""
+    return str(graph.deduplicated()).partition("\n")[2]
+
+
+def nominal_sizes(symbols: Iterable[str], counts: Iterable[str], extents: Mapping[str, int]) -> dict[str, int]:
+    """Sizes that rank programs: static ones as they are, others of ordinary magnitude; ``counts`` number parts."""
+    ordinary = {name: 512 + 16 * i for i, name in enumerate(sorted(symbols))}
+    return {**ordinary, **dict.fromkeys(counts, 16), **extents}
