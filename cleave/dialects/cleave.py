@@ -303,8 +303,9 @@ globals().update({cls.__name__: cls for cls in OP_CLASSES.values()})
 # --- IRDL ------------------------------------------------------------------------------------------------------------
 
 _ATTRIBUTE_BASES = {"string": "string", "strings": "array", "integer": "integer"}
-_INDEX_OPERANDS = {"splat": ("value",)}
+_INDEX_OPERANDS = {"splat": ("value",), "group_barrier": ("group", "count")}
 _INDEX_RESULTS = ("program_id", "extent")
+_WITHOUT_RESULT = ("store", "trigger", "wait", "group_barrier")
 
 
 def irdl_text() -> str:
@@ -322,7 +323,7 @@ def _irdl_operation(spec: OpSpec) -> str:
         operands += ["offsets: variadic %index", "bounds: variadic %index"]
     if operands:
         lines.append(f"irdl.operands({', '.join(operands)})")
-    if spec.name != "store":
+    if spec.name not in _WITHOUT_RESULT:
         lines.append(f'%result = irdl.base "!builtin.{"index" if spec.name in _INDEX_RESULTS else "tensor"}"')
         lines.append("irdl.results(result: %result)")
     lines += _irdl_attributes(spec)

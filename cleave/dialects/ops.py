@@ -441,7 +441,13 @@ _TABLE = (
         stage="graph",
         operand_names=("x", "indices"),
     ),
-    _kernel("alloc", 0, "Host: memory for a tensor, not initialised.", pure=False),
+    _kernel(
+        "alloc",
+        0,
+        'Host: memory for a tensor, not initialised; with contents = "zero", zeros, which its users leave there.',
+        optional_attrs={"contents": "string"},
+        pure=False,
+    ),
     _kernel("program_id", 0, "The thread block's coordinate on a grid axis.", attrs={"axis": "integer"}),
     _kernel("extent", 0, "A size expression's value at run time.", attrs={"size": "string"}),
     _kernel(
@@ -462,6 +468,16 @@ _TABLE = (
         "Write a tile at offsets; nothing is written at or past a bound.",
         optional_attrs={"in_bounds": "strings"},
         operand_names=("tile", "destination"),
+        pure=False,
+    ),
+    _kernel("trigger", 0, "The next launch may start; its blocks run up to their wait.", pure=False),
+    _kernel("wait", 0, "Go on when all launches before this one are complete and their writes are seen.", pure=False),
+    _kernel(
+        "group_barrier",
+        3,
+        "Count this block's arrival at element `group` of `counters`, and go on when `count` blocks have arrived: what "
+        "they wrote before is seen. The counter is 0 before the first arrives and after the last has gone on.",
+        operand_names=("counters", "group", "count"),
         pure=False,
     ),
 )

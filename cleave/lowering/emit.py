@@ -14,6 +14,7 @@ from cleave.lowering.targets import Target
 from cleave.lowering.to_triton import ARGUMENTS, KERNEL_MODULE, number_attribute
 from cleave.lowering.verify_ttir import check_ttir
 from cleave.lowering.workers import Workers
+from cleave.runtime.ttir_assembly import NOTHING, TRIGGER, WAIT
 
 Kind = Literal["ttir", "ttgir", "llir", "ptx", "cubin"]
 KINDS: tuple[Kind, ...] = ("ttir", "ttgir", "llir", "ptx", "cubin")
@@ -37,7 +38,14 @@ class KernelModule:
     def request(self, target: Target, stop: Stop = "cubin") -> Request:
         """The compilation of the kernel, for ``compile_many``."""
         options = Options(num_warps=self.num_warps, num_stages=self.num_stages)
-        return Request(self.text, target, options, stop)
+        return Request(_for_architecture(self.text, target), target, options, stop)
+
+
+def _for_architecture(text: str, target: Target) -> str:
+    """Without waits and triggers where launches do not overlap: there each begins when the one before is complete."""
+    if target.arch >= 90:
+        return text
+    return text.replace(TRIGGER, NOTHING).replace(WAIT, NOTHING)
 
 
 def kernel_modules(module: ir.Module) -> list[KernelModule]:

@@ -67,7 +67,7 @@ class _Reader:
         if op.name == "func.call":
             return self._launch(op)
         if op.name == "cleave.alloc":
-            return Alloc(self._made(op))
+            return Alloc(self._made(op), zeroed="contents" in op.attributes)
         if op.name in _VIEWS:
             names, into, offset = _VIEWS[op.name](op)
             return View(self.names[op.operands[0]], names, into, self._made(op), offset)
@@ -100,7 +100,19 @@ class _Reader:
         grid = tuple(cleave.plain("strings", op.attributes["cleave.grid"]))
         operands = tuple(self.names[operand] for operand in op.operands)
         outputs = tuple(operands[index] for index in _written(self.functions[name]))
-        return Launch(name, grid, operands, outputs, kernel.arguments, kernel.num_warps, kernel.num_stages)
+        unless = "cleave.unless"
+        return Launch(
+            name,
+            grid,
+            operands,
+            outputs,
+            kernel.arguments,
+            kernel.num_warps,
+            kernel.num_stages,
+            overlaps="cleave.overlaps" in op.attributes,
+            cooperative="cleave.cooperative" in op.attributes,
+            unless=ir.FlatSymbolRefAttr(op.attributes[unless]).value if unless in op.attributes else "",
+        )
 
 
 def _written(kernel: ir.Operation) -> list[int]:

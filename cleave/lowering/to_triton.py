@@ -20,6 +20,7 @@ from cleave.lowering.ttir_race import separate_racing_loads
 from cleave.lowering.views import View
 from cleave.passes.diagnostics import position_of
 from cleave.runtime.layout import LARGEST_EXTENT
+from cleave.runtime.ttir_assembly import GROUP_BARRIER, TRIGGER, WAIT
 
 KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"
@@ -301,6 +302,20 @@ def _store(kernel: _Kernel, op: ir.Operation) -> None:
     kernel.memory.store(_access(kernel, op, op.operands[1]), kernel.tile(op.operands[0]))
 
 
+def _trigger(kernel: _Kernel, op: ir.Operation) -> None:
+    tt.assembly(TRIGGER)
+
+
+def _wait(kernel: _Kernel, op: ir.Operation) -> None:
+    tt.assembly(WAIT)
+
+
+def _group_barrier(kernel: _Kernel, op: ir.Operation) -> None:
+    counters, group, count = kernel.memory_ref(op.operands[0]), kernel.scalar(op.operands[1]), op.operands[2]
+    counter = tt.addptr(counters.pointer, kernel.scalars.widened(group))
+    tt.assembly(GROUP_BARRIER, counter, kernel.scalars.narrowed_value(kernel.scalar(count)))
+
+
 def _reduce(kernel: _Kernel, op: ir.Operation) -> None:
     kind, over = cleave.plain("string", op.attributes["kind"]), cleave.plain("strings", op.attributes["over"])
     operand = kernel.tile(op.operands[0])
@@ -397,6 +412,9 @@ RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
     "cleave.extent": _extent,
     "cleave.load": _load,
     "cleave.store": _store,
+    "cleave.trigger": _trigger,
+    "cleave.wait": _wait,
+    "cleave.group_barrier": _group_barrier,
     "cleave.reduce": _reduce,
     "cleave.contract": _contract,
     "arith.constant": _index_constant,
@@ -414,7 +432,7 @@ def number_attribute(op: ir.Operation, name: str) -> int | None:
     return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else None
 
 
-_EFFECTS = ("tt.store", "tt.return", "scf.yield", "tt.reduce.return")
+_EFFECTS = ("tt.store", "tt.return", "scf.yield", "tt.reduce.return", "tt.elementwise_inline_asm")
 
 
 def _erase_unused(block: ir.Block) -> None:

@@ -159,6 +159,18 @@ def store(pointers: ir.Value, x: ir.Value, mask: ir.Value | None) -> None:
     create("tt.store", [], [pointers, x, *([mask] if mask else [])])
 
 
+def assembly(text: str, *operands: ir.Value) -> None:
+    """Inline assembly for its effect on memory or on other blocks: nothing that touches memory is moved across it."""
+    kinds = ["=r", *("r" if isinstance(operand.type, ir.IntegerType) else "l" for operand in operands), "~{memory}"]
+    attributes = {
+        "asm_string": _text(text),
+        "constraints": _text(",".join(kinds)),
+        "pure": ir.BoolAttr.get(False),
+        "packed_element": i32_attr(1),
+    }
+    create("tt.elementwise_inline_asm", [scalar("i32")], operands, attributes)
+
+
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 

@@ -6,11 +6,12 @@ MLIR's own ``cse`` and ``canonicalize`` leave ops of IRDL dialects alone, since 
 from __future__ import annotations
 
 from cleave.bindings import ir
+from cleave.dialects.ops import OPS
 
 _PURE_DIALECTS = ("cleave", "arith", "math")
-# A load reads memory. Two equal loads are not merged even where nothing is written between them: the scheduler loads
+# Among these are loads. Two equal ones are not merged even where nothing is written between them: the scheduler loads
 # twice on purpose where one copy feeds tensor cores and the other registers.
-_MEMORY_OPS = frozenset(("cleave.alloc", "cleave.load", "cleave.store"))
+_IMPURE = frozenset(f"cleave.{spec.name}" for spec in OPS.values() if not spec.pure)
 _REMOVABLE_MEMORY_OPS = frozenset(("cleave.alloc", "cleave.load"))
 _STRUCTURED_OPS = frozenset(("scf.for", "scf.if"))
 _REGION_ENDS = frozenset(("scf.yield",))
@@ -18,7 +19,7 @@ _REGION_ENDS = frozenset(("scf.yield",))
 
 def is_pure(op: ir.Operation) -> bool:
     """The results depend on the operands and attributes alone, and nothing else happens."""
-    return op.name.partition(".")[0] in _PURE_DIALECTS and op.name not in _MEMORY_OPS and not len(op.regions)
+    return op.name.partition(".")[0] in _PURE_DIALECTS and op.name not in _IMPURE and not len(op.regions)
 
 
 def is_removable(op: ir.Operation) -> bool:

@@ -11,7 +11,7 @@ from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import to_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.explain import table
-from cleave.schedule.scheduler import COARSE, FINALISTS, Scheduled, ScheduleOptions, schedule
+from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
 
 
@@ -22,6 +22,8 @@ class Schedule:
     ``sizes``: representative sizes of dynamic dims for the cost model, as in "m=128,n=4096"; the kernels take any.
     Ablations: ``superopt=off`` passes over all alternatives, ``split=off`` over those that cut a dim into parts (parts
     that the source itself has stay), ``iterative_tiling=off`` and ``horizontal_fusion=off`` fuse no reductions.
+    ``combine``: launches one after the other (plain), overlapping (pdl), in one where that is possible (share), or what
+    costs least (auto).
     """
 
     target: str = "h200"
@@ -31,10 +33,15 @@ class Schedule:
     horizontal_fusion: bool = True
     split: bool = True
     superopt: bool = True
+    combine: Combine = "auto"
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         options = ScheduleOptions(
-            target_named(self.target), parse_sizes(self.sizes), self.iterative_tiling, self.horizontal_fusion
+            target_named(self.target),
+            parse_sizes(self.sizes),
+            self.iterative_tiling,
+            self.horizontal_fusion,
+            combine=self.combine,
         )
         with ctx, ir.Location.unknown(ctx):
             for alternatives in tensor_functions(module):

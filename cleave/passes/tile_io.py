@@ -48,6 +48,8 @@ class _Host:
         with ir.InsertionPoint(block):
             for value in self.program.allocated:
                 self.memory[value] = cleave.build("alloc", [], result=self._type(value))
+            for value in self.program.counters:
+                self.memory[value] = cleave.build("alloc", [], {"contents": "zero"}, result=self._type(value))
             for launch in self.program.launches:
                 self._launch(launch)
             ir.Operation.create("func.return", operands=[self._tensor(value) for value in graph.outputs])
@@ -67,8 +69,13 @@ class _Host:
     def _launch(self, launch: Launch) -> None:
         operands = [self._tensor(value) for value in launch.operands]
         grid = cleave.attribute("strings", [str(size) for size in launch.kernel.grid])
-        callee = ir.FlatSymbolRefAttr.get(launch.kernel.name)
-        ir.Operation.create("func.call", operands=operands, attributes={"callee": callee, "cleave.grid": grid})
+        attributes = {"callee": ir.FlatSymbolRefAttr.get(launch.kernel.name), "cleave.grid": grid}
+        for name in ("overlaps", "cooperative"):
+            if getattr(launch, name):
+                attributes[f"cleave.{name}"] = ir.UnitAttr.get()
+        if launch.unless:
+            attributes["cleave.unless"] = ir.FlatSymbolRefAttr.get(launch.unless)
+        ir.Operation.create("func.call", operands=operands, attributes=attributes)
 
 
 class _KernelWriter:

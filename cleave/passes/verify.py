@@ -11,13 +11,14 @@ from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, parse, sym
 from cleave.dialects.ops import OPS, OpSpec, check_result
 from cleave.errors import CleaveError, CleaveErrors
+from cleave.passes.verify_launches import launch_problems
 
 FUNCTION_ATTRS = frozenset(
     "cleave.facts cleave.empty_rows cleave.alternative_of cleave.cost cleave.certificate cleave.choices "
     "cleave.kernel cleave.num_warps cleave.num_stages cleave.descriptors".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
-CALL_ATTRS = frozenset(("cleave.grid",))
+CALL_ATTRS = frozenset(("cleave.grid", "cleave.overlaps", "cleave.cooperative", "cleave.unless"))
 _SEGMENTS = "operandSegmentSizes"
 
 
@@ -38,7 +39,7 @@ def verify(module: ir.Module) -> list[CleaveError]:
         if func.operation.name == "func.func":
             problems += [error.at(func.operation.location) for error in _function_problems(func.operation)]
             problems += _body_problems(func.operation)
-    return problems
+    return problems or list(launch_problems(module))
 
 
 def _body_problems(func: ir.Operation) -> list[CleaveError]:
@@ -132,6 +133,12 @@ def _check_kernel_op(op: ir.Operation, spec: OpSpec) -> None:
             raise CleaveError(f"the result must be a rank-0 tensor of i64, not {result}")
     if spec.name == "alloc":
         cleave.tensor_type_of(op.results[0])
+        if cleave.plain_attrs(op, spec).get("contents", "zero") != "zero":
+            raise CleaveError("attribute 'contents' must be \"zero\"")
+    if spec.name == "group_barrier":
+        counters = cleave.tensor_type_of(op.operands[0])
+        if len(counters.dims) != 1 or counters.dtype != "i32":
+            raise CleaveError(f"the counters must be a rank-1 tensor of i32, not {counters}")
     if spec.name in ("load", "store"):
         _check_access(op, spec)
 

@@ -111,6 +111,11 @@ def store(machine: Machine, op: ir.Operation) -> Step:
     return step
 
 
+def nothing(machine: Machine, op: ir.Operation) -> Step:
+    """Launches run one after the other here."""
+    return lambda: None
+
+
 RULES: dict[str, Rule] = {
     "cleave.alloc": alloc,
     "cleave.program_id": program_id,
@@ -118,4 +123,6 @@ RULES: dict[str, Rule] = {
     "cleave.splat": splat,
     "cleave.load": load,
     "cleave.store": store,
+    "cleave.trigger": nothing,
+    "cleave.wait": nothing,
 }

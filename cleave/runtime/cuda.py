@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cleave.errors import CleaveError
@@ -56,9 +57,19 @@ class Call:
     results: list[Any]
     _launches: tuple[tuple[BoundLaunch, ParamBlock], ...]
     _owners: tuple[Any, ...]  # keeps the memory
+    _unzeroed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (address, bytes)
 
     def launch(self, stream: int = 0) -> None:
-        """Run the kernels on ``stream`` of the current GPU, which may be capturing a graph; does not wait for them."""
+        """Run the kernels on ``stream`` of the current GPU, which may be capturing a graph; does not wait for them.
+
+        Counters are put to 0 before the first launch, and each launch leaves them there; a graph that was captured
+        before any launch outside a graph does it at each replay.
+        """
+        if self._unzeroed:
+            for address, size in self._unzeroed:
+                self.program.driver.fill_zeros(address, size, stream)
+            if not self.program.driver.is_capturing(stream):
+                self._unzeroed.clear()
         for launch, params in self._launches:
             self.program.start(launch, params, stream)
 
@@ -107,7 +118,9 @@ class Program:
                 addresses.append(address)
                 owners.append(owner)
             launches = tuple((launch, self._params(launch, addresses)) for launch in bound.launches)
-            return Call(self, [place.of(owners[place.root]) for place in bound.results], launches, tuple(owners))
+            unzeroed = [(addresses[root], size) for root, size in bound.zeroed]
+            results = [place.of(owners[place.root]) for place in bound.results]
+            return Call(self, results, launches, tuple(owners), unzeroed)
         except CleaveError as error:
             raise (error.at(self.plan.location) if self.plan.location else error) from None
 
@@ -115,11 +128,11 @@ class Program:
         """What follows from shapes and strides, remembered for the next call with the same."""
         check_count(self.plan, inputs)
         named = zip(self.plan.arguments, inputs, strict=True)
-        key = (*(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
+        key = (self.driver.context(), *(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
         found = self._bound.get(key)
         if found is None:
             layouts = input_layouts(self.plan, inputs)
-            found = bind(self.plan, layouts, sizes)
+            found = bind(self.plan, layouts, sizes).on_gpu(self._fits, overlaps=self.driver.overlaps())
             with self._lock:
                 if len(self._bound) >= _REMEMBERED:
                     self._bound.clear()
@@ -144,12 +157,21 @@ class Program:
                 self._maps[key] = found
         return found
 
+    def _fits(self, launch: BoundLaunch) -> bool:
+        """Whether the current GPU can run all blocks of a launch at once."""
+        kernel = self.kernels[launch.kernel]
+        room = self.driver.resident_blocks(self._function(kernel), _WARP * kernel.num_warps, kernel.shared)
+        return math.prod(launch.grid) * kernel.num_ctas <= room
+
     def start(self, launch: BoundLaunch, params: ParamBlock, stream: int) -> None:
         """One launch."""
         kernel = self.kernels[launch.kernel]
         grid = (launch.grid[0] * kernel.num_ctas, *launch.grid[1:])
         function, threads = self._function(kernel), _WARP * kernel.num_warps
-        self.driver.launch(kernel.name, function, grid, threads, kernel.shared, stream, params)
+        self.driver.launch(
+            kernel.name, function, grid, threads, kernel.shared, stream, params,
+            overlaps=launch.overlaps, cooperative=launch.cooperative,
+        )  # fmt: skip
 
     def load(self) -> None:
         """Load all kernels into the current context, which the first call would do otherwise."""

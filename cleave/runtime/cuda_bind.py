@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cleave.errors import CleaveError
@@ -52,13 +53,19 @@ MapOf = Callable[[Described, int, int], TensorMap]
 
 @dataclass(frozen=True)
 class BoundLaunch:
-    """A launch without addresses: ``image`` holds the parameters, ``pointers`` (parameter, root, bytes from it)."""
+    """A launch without addresses: ``image`` holds the parameters, ``pointers`` (parameter, root, bytes from it).
+
+    The flags are those of ``Launch``.
+    """
 
     kernel: str
     grid: tuple[int, ...]
     image: tuple[int, ...]
     pointers: tuple[tuple[int, int, int], ...]
     described: tuple[Described, ...] = ()
+    overlaps: bool = False
+    cooperative: bool = False
+    unless: str = ""
 
     def params(self, addresses: Sequence[int], map_of: MapOf) -> ParamBlock:
         image = list(self.image)
@@ -73,11 +80,31 @@ class BoundLaunch:
 
 @dataclass(frozen=True)
 class Bound:
-    """A plan at certain shapes. Roots are numbered: the inputs, then ``allocated`` in order."""
+    """A plan at certain shapes. Roots are numbered: the inputs, then ``allocated`` in order.
+
+    ``zeroed``: (root, bytes) of memory that must be zero when the launches begin.
+    """
 
     allocated: tuple[tuple[TensorSpec, tuple[int, ...]], ...]
     launches: tuple[BoundLaunch, ...]
     results: tuple[Place, ...]
+    zeroed: tuple[tuple[int, int], ...] = ()
+
+    def on_gpu(self, fits: Callable[[BoundLaunch], bool], *, overlaps: bool) -> Bound:
+        """The launches to make on a GPU that has room for all blocks of a cooperative launch where ``fits`` says so.
+
+        They overlap if its launches can, but for the first one: that would with what is ahead of the call.
+        """
+        rejected = {launch.kernel for launch in self.launches if launch.cooperative and not fits(launch)}
+        chosen = [
+            launch
+            for launch in self.launches
+            if launch.kernel not in rejected and (not launch.unless or launch.unless in rejected)
+        ]
+        first = 1 if overlaps else len(chosen)
+        chosen[:first] = [replace(launch, overlaps=False) for launch in chosen[:first]]
+        used = {root for launch in chosen for _, root, _ in launch.pointers}
+        return replace(self, launches=tuple(chosen), zeroed=tuple(zero for zero in self.zeroed if zero[0] in used))
 
 
 def bind(plan: LaunchPlan, inputs: Sequence[Layout], given: Mapping[str, int]) -> Bound:
@@ -100,9 +127,12 @@ class _Binder:
             shape_of(spec, self.sizes)  # for its limits
         allocated: list[tuple[TensorSpec, tuple[int, ...]]] = []
         launches: list[BoundLaunch] = []
+        zeroed: list[tuple[int, int]] = []
         for step in self.plan.steps:
             if isinstance(step, Alloc):
                 shape = shape_of(step.tensor, self.sizes)
+                if step.zeroed:
+                    zeroed.append((len(self.roots), math.prod(shape) * BYTES[step.tensor.dtype]))
                 self.places[step.tensor.name] = Place(len(self.roots), Layout.row_major(shape))
                 self.roots.append(Layout.row_major(shape))
                 allocated.append((step.tensor, shape))
@@ -112,7 +142,8 @@ class _Binder:
                 grid = grid_of(step, self.sizes)
                 if 0 not in grid:
                     launches.append(self._launch(step, grid))
-        return Bound(tuple(allocated), tuple(launches), tuple(self._result(name) for name in self.plan.results))
+        results = tuple(self._result(name) for name in self.plan.results)
+        return Bound(tuple(allocated), tuple(launches), results, tuple(zeroed))
 
     def _view(self, view: View) -> Place:
         source = self.places[view.source]
@@ -147,7 +178,8 @@ class _Binder:
                 described.append(self._described(launch, parameter, DescriptorSpec.parse(text)))
             else:
                 image[parameter] = _number(launch, text, layouts, self.sizes)
-        return BoundLaunch(launch.kernel, grid, tuple(image), tuple(pointers), tuple(described))
+        flags = (launch.overlaps, launch.cooperative, launch.unless)
+        return BoundLaunch(launch.kernel, grid, tuple(image), tuple(pointers), tuple(described), *flags)
 
     def _described(self, launch: Launch, parameter: int, spec: DescriptorSpec) -> Described:
         name = launch.operands[spec.operand]

@@ -18,6 +18,8 @@ STATIC_SHARED = 48 * 1024
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 _POINTER_DEVICE_ORDINAL = 9  # CUpointer_attribute
+_MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _COOPERATIVE_LAUNCH = 16, 75, 95  # CUdevice_attribute
+_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 _INVALID_VALUE = 1
 _Handle = c_void_p
 _TENSOR_MAP_TYPES = {"f8E4M3FN": 0, "f8E5M2": 0, "f16": 6, "f32": 7, "bf16": 9}  # CUtensorMapDataType
@@ -37,12 +39,34 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuFuncSetAttribute": (_Handle, c_int, c_int),
     "cuPointerGetAttribute": (c_void_p, c_int, ctypes.c_uint64),
     "cuLaunchKernel": (_Handle, *(c_uint,) * 7, _Handle, c_void_p, c_void_p),
+    "cuDeviceGetAttribute": (ctypes.POINTER(c_int), c_int, c_int),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (ctypes.POINTER(c_int), _Handle, c_int, c_size_t),
+    "cuStreamIsCapturing": (_Handle, ctypes.POINTER(c_int)),
+    "cuMemsetD32Async": (ctypes.c_uint64, c_uint, c_size_t, _Handle),
 }
 _U32S, _U64S = ctypes.POINTER(c_uint), ctypes.POINTER(c_uint64)
 _OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, c_void_p, _U64S, _U64S, _U32S, _U32S, *(c_int,) * 4),  # 12.0
     "cuFuncGetParamInfo": (_Handle, c_size_t, ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)),  # since CUDA 12.4
+    "cuLaunchKernelEx": (c_void_p, _Handle, c_void_p, c_void_p),  # since CUDA 11.8
 }
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of those whose value is an int."""
+
+    _fields_ = (("id", c_int), ("pad", c_int), ("value", c_int), ("rest", c_int * 15))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("sizes", c_uint * 7),  # the grid, the block, bytes of shared memory
+        ("stream", _Handle),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", c_uint),
+    )
 
 
 class Driver:
@@ -131,14 +155,62 @@ class Driver:
                    *modes)  # fmt: skip
         return made
 
+    def resident_blocks(self, function: int, threads: int, shared: int) -> int:
+        """How many blocks of a kernel the current GPU can run at once; 0 where it has no cooperative launches."""
+        if "cuLaunchKernelEx" not in self._functions or not self._device_attribute(_COOPERATIVE_LAUNCH):
+            return 0
+        blocks = c_int()
+        name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        self._call("count resident blocks", name, byref(blocks), function, threads, shared)
+        return blocks.value * self._device_attribute(_MULTIPROCESSOR_COUNT)
+
+    def overlaps(self) -> bool:
+        """Whether a launch on the current GPU may start before the one ahead of it is complete."""
+        return "cuLaunchKernelEx" in self._functions and self._device_attribute(_COMPUTE_CAPABILITY_MAJOR) >= 9
+
+    def _device_attribute(self, attribute: int) -> int:
+        value = c_int()
+        self._call("ask the GPU", "cuDeviceGetAttribute", byref(value), attribute, self.current_device())
+        return value.value
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether work on the stream goes into a graph."""
+        status = c_int()
+        self._call("look at the stream", "cuStreamIsCapturing", stream, byref(status))
+        return status.value != 0
+
+    def fill_zeros(self, address: int, size: int, stream: int) -> None:
+        """Put zeros into ``size`` bytes, a multiple of 4."""
+        self._call("put zeros into memory", "cuMemsetD32Async", address, 0, size // 4, stream)
+
     def launch(
-        self, name: str, function: int, grid: Sequence[int], threads: int, shared: int, stream: int, params: ParamBlock
+        self,
+        name: str,
+        function: int,
+        grid: Sequence[int],
+        threads: int,
+        shared: int,
+        stream: int,
+        params: ParamBlock,
+        *,
+        overlaps: bool = False,
+        cooperative: bool = False,
     ) -> None:
-        """Start a kernel on ``stream`` (0: the default one); returns at once."""
+        """Start a kernel on ``stream`` (0: the default one); returns at once.
+
+        ``overlaps``: programmatic dependent launch. ``cooperative``: all blocks at once, or an error.
+        """
         x, y, z = (*grid, 1, 1)[:3]
+        what = f"launch kernel {name} on the grid ({x}, {y}, {z})"
+        if overlaps or cooperative:
+            wanted = ((_PROGRAMMATIC_STREAM_SERIALIZATION, overlaps), (_COOPERATIVE, cooperative))
+            attributes = [_Attribute(number, 0, 1) for number, is_wanted in wanted if is_wanted]
+            array = (_Attribute * len(attributes))(*attributes)
+            config = _Config((c_uint * 7)(x, y, z, threads, 1, 1, shared), stream, array, len(attributes))
+            self._call(what, "cuLaunchKernelEx", byref(config), function, params.pointers, None)
+            return
         call = self._functions["cuLaunchKernel"]
-        status = call(function, x, y, z, threads, 1, 1, shared, stream, params.pointers, None)
-        self._check(f"launch kernel {name} on the grid ({x}, {y}, {z})", status)
+        self._check(what, call(function, x, y, z, threads, 1, 1, shared, stream, params.pointers, None))
 
     def _call(self, what: str, name: str, *arguments: Any) -> None:
         self._check(what, self._functions[name](*arguments))

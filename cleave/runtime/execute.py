@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,12 +15,14 @@ from cleave.runtime.bind_sizes import Sizes, bind_sizes
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import Layout, check_extents, grid_of, number_argument, shape_of, view_offset, viewed
-from cleave.runtime.ttir_interpreter import Buffer, TensorDescriptor, run_kernel
+from cleave.runtime.ttir_interpreter import Buffer, Programs, TensorDescriptor, launched
 from cleave.runtime.ttir_ir import Module
 from cleave.runtime.ttir_numbers import BOOL, DTYPES
 from cleave.runtime.ttir_text import parse_ttir
 
 Array = np.ndarray[Any, Any]
+EARLY = 256
+"""How many programs of a launch that may overlap with the one before it are started ahead of that."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +45,14 @@ def execute(
     kernels: Mapping[str, str],
     inputs: Sequence[Array],
     sizes: Mapping[str, int] | None = None,
+    *,
+    cooperative: bool = True,
 ) -> list[Array]:
     """Run the function on arrays of any strides, which are not changed; ``kernels`` has the TTIR text of each kernel.
 
     ``sizes`` gives symbols that no argument binds their values. New memory is poisoned, so what no kernel wrote shows.
+    Of launches that may overlap the last one starts first, as far as it gets without waiting. ``cooperative`` false:
+    as on a GPU that has no room for the blocks of any cooperative launch.
 
     Raises ``CleaveError`` for arguments that do not fit the plan or each other (see ``bind_sizes``), for a grid or an
     extent beyond the hardware's limits, for memory that is not to be had, and for what the interpreter refuses.
@@ -54,23 +60,35 @@ def execute(
     try:
         arrays = check_inputs(plan, inputs)
         bound = bind_sizes(plan, [array.shape for array in arrays], sizes)
-        return _run(plan, kernels, arrays, bound)
+        return _run(plan, kernels, arrays, bound, cooperative)
     except CleaveError as error:
         raise (error.at(plan.location) if plan.location else error) from None
 
 
-def _run(plan: LaunchPlan, kernels: Mapping[str, str], arrays: Sequence[Array], sizes: Sizes) -> list[Array]:
+def _run(
+    plan: LaunchPlan, kernels: Mapping[str, str], arrays: Sequence[Array], sizes: Sizes, cooperative: bool
+) -> list[Array]:
     tensors: dict[str, Tensor] = {}
     for spec, array in zip(plan.arguments, arrays, strict=True):
         tensors[spec.name] = Tensor.of(array)
+    chain: list[_Running] = []
     for step in plan.steps:
         if isinstance(step, Alloc):
-            tensors[step.tensor.name] = Tensor.of(_allocate(step.tensor, sizes))
+            tensors[step.tensor.name] = Tensor.of(_allocate(step, sizes))
         elif isinstance(step, View):
             tensors[step.tensor.name] = _view(step, tensors[step.source], sizes)
-        else:
-            _launch(step, kernels, tensors, sizes)
+        elif _is_made(step, cooperative):
+            running = _launch(step, kernels, tensors, sizes)
+            if not (step.overlaps and chain):
+                _finish(chain)
+                chain = []
+            chain += [running] if running else []
+    _finish(chain)
     return _results(plan, tensors, arrays)
+
+
+def _is_made(launch: Launch, cooperative: bool) -> bool:
+    return not launch.unless if cooperative else not launch.cooperative
 
 
 def _results(plan: LaunchPlan, tensors: Mapping[str, Tensor], inputs: Sequence[Array]) -> list[Array]:
@@ -123,10 +141,11 @@ def numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def _allocate(spec: TensorSpec, sizes: Sizes) -> Array:
+def _allocate(step: Alloc, sizes: Sizes) -> Array:
+    spec = step.tensor
     shape, dtype = shape_of(spec, sizes), numpy_dtype(spec)
     try:
-        return Buffer.poisoned(shape, dtype).array
+        return np.zeros(shape, dtype) if step.zeroed else Buffer.poisoned(shape, dtype).array
     except (MemoryError, ValueError):
         size = math.prod(shape) * dtype.itemsize
         raise CleaveError(f"no memory for {spec.name} of shape {shape}: {size} bytes") from None
@@ -140,17 +159,40 @@ def _view(view: View, source: Tensor, sizes: Sizes) -> Tensor:
 # --- launches --------------------------------------------------------------------------------------------------------
 
 
-def _launch(launch: Launch, kernels: Mapping[str, str], tensors: Mapping[str, Tensor], sizes: Sizes) -> None:
+@dataclass(frozen=True, eq=False)
+class _Running:
+    """A launch whose programs are yet to be run."""
+
+    kernel: str
+    programs: Programs
+
+    def run(self, step: Callable[[Programs], None]) -> None:
+        try:
+            step(self.programs)
+        except CleaveError as error:
+            raise CleaveError(error.message, error.location, (*error.notes, f"in kernel {self.kernel}")) from None
+
+
+def _finish(chain: Sequence[_Running]) -> None:
+    """Run launches of which each may start before the one in front of it is complete."""
+    for running in reversed(chain[1:]):
+        running.run(lambda programs: programs.start(EARLY))
+    for running in chain:
+        running.run(Programs.finish)
+
+
+def _launch(launch: Launch, kernels: Mapping[str, str], tensors: Mapping[str, Tensor], sizes: Sizes) -> _Running | None:
+    """None for an empty grid."""
     if launch.kernel not in kernels:
         raise CleaveError(f"there is no kernel '{launch.kernel}'", notes=(f"kernels: {', '.join(kernels) or 'none'}",))
     grid = grid_of(launch, sizes)
     if 0 in grid:
-        return
+        return None
     operands = [tensors[name] for name in launch.operands]
     layouts = [operand.layout for operand in operands]
     arguments = [_argument(text, operands, layouts, sizes) for text in launch.arguments]
     try:
-        run_kernel(_parsed(kernels[launch.kernel], launch.kernel), grid, arguments)
+        return _Running(launch.kernel, launched(_parsed(kernels[launch.kernel], launch.kernel), grid, arguments))
     except CleaveError as error:
         raise CleaveError(error.message, error.location, (*error.notes, f"in kernel {launch.kernel}")) from None
 

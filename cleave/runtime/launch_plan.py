@@ -36,9 +36,10 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Alloc:
-    """New memory, row-major, uninitialised."""
+    """New memory, row-major, uninitialised; ``zeroed``: zeros, which the launches that use it leave there."""
 
     tensor: TensorSpec
+    zeroed: bool = False
     kind: Literal["alloc"] = "alloc"
 
 
@@ -65,6 +66,10 @@ class Launch:
     ``operands`` are the tensors, of which it writes ``outputs``. ``arguments`` are the kernel's, in its order:
     ``in:<i>`` the first element of operand i, ``size:<size expression>`` its value, ``stride:<i>:<axis>`` a stride of
     operand i in elements, ``desc:<i>:<axes>:<extents>`` a tensor descriptor of it (see ``DescriptorSpec``).
+
+    ``overlaps``: it may start before the launch in front of it is complete (programmatic dependent launch).
+    ``cooperative``: all its blocks must run at once. ``unless``: the kernel of a cooperative launch; this one is made
+    only where there is no room for all blocks of that.
     """
 
     kernel: str
@@ -74,6 +79,9 @@ class Launch:
     arguments: tuple[str, ...]
     num_warps: int = 4
     num_stages: int = 2
+    overlaps: bool = False
+    cooperative: bool = False
+    unless: str = ""
     kind: Literal["launch"] = "launch"
 
 

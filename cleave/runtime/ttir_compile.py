@@ -7,7 +7,7 @@ Constants, and what follows from constants alone, are computed at compile time i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from cleave.runtime.ttir_ir import (
 )
 from cleave.runtime.ttir_memory_rules import MACHINE_RULES, Machine
 from cleave.runtime.ttir_numbers import dtype_of
+from cleave.runtime.ttir_pauses import Pause, inline_assembly, steps_of
 from cleave.runtime.ttir_rule import Evaluate, attribute
 from cleave.runtime.ttir_rules import PURE_RULES
 
@@ -43,6 +44,20 @@ class CompiledFunction:
         self.blocks = blocks
         self.entry = next(iter(blocks.values()))
         self.template = template
+        self.pauses = any(isinstance(step, Pause) for block in blocks.values() for step in block.steps)
+
+    def start(self, machine: Machine, values: Sequence[Any]) -> Iterator[Pause]:
+        """``call`` of a function without results that yields wherever it has to wait for others."""
+        frame = self.template.copy()
+        frame[0] = machine
+        block = self.entry
+        while True:
+            for slot, value in zip(block.arguments, values, strict=True):
+                frame[slot] = value
+            yield from steps_of(block, frame)
+            if not block.successors:
+                return
+            block, values = self._next(block, [frame[slot] for slot in block.passed])
 
     def call(self, machine: Machine, values: Sequence[Any]) -> list[Any]:
         frame = self.template.copy()
@@ -52,9 +67,13 @@ class CompiledFunction:
             passed = block.call(frame, values)
             if not block.successors:
                 return passed
-            conditional = len(block.successors) == 2
-            label, part = block.successors[1 if conditional and not truth(passed[0]) else 0]
-            block, values = self.blocks[label], passed[part]
+            block, values = self._next(block, passed)
+
+    def _next(self, block: CompiledBlock, passed: list[Any]) -> tuple[CompiledBlock, list[Any]]:
+        """Where a branch goes, and with what."""
+        conditional = len(block.successors) == 2
+        label, part = block.successors[1 if conditional and not truth(passed[0]) else 0]
+        return self.blocks[label], passed[part]
 
 
 def _passes_fit(code: CompiledFunction, results: int) -> bool:
@@ -133,6 +152,9 @@ class Compiler:
             return CONTROL_RULES[op.name](self, op)
         if op.name in MACHINE_RULES:
             return self.evaluation(op, MACHINE_RULES[op.name](op), [0, *self.reads(op.operands)])
+        if op.name == "tt.elementwise_inline_asm":
+            inputs = self.reads(op.operands)
+            return inline_assembly(op, inputs, self.new_slot(op.results[0]))
         if op.name not in PURE_RULES:
             raise CleaveError("this operation is not known to the interpreter")
         return self.pure(op)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.runtime.ttir_compile import CompiledFunction, compiled
+from cleave.runtime.ttir_compile import compiled
 from cleave.runtime.ttir_ir import DescriptorType, Function, Module, PointerType, ScalarType, Type
 from cleave.runtime.ttir_memory import Buffer, Memory, TensorDescriptor, make_descriptor
-from cleave.runtime.ttir_memory_rules import Machine
 from cleave.runtime.ttir_numbers import BOOL, FLOATS, DType, dtype_of, scalar
+from cleave.runtime.ttir_programs import Programs
 
-__all__ = ["Buffer", "TensorDescriptor", "run_kernel"]
+__all__ = ["Buffer", "Programs", "TensorDescriptor", "launched", "run_kernel"]
 
 Argument = Buffer | TensorDescriptor | int | float | bool | None
 
@@ -32,32 +32,39 @@ def run_kernel(
 ) -> None:
     """Run every program of ``grid`` (or only ``programs``, as (x, y, z)) one after the other, x fastest.
 
+    A program that has to wait for others pauses until they have come as far.
+
     ``kernel``: a function, or a module with one public function. ``args``: one per parameter: a ``Buffer`` (or None)
     for a pointer, a ``TensorDescriptor`` for a descriptor, Python numbers for scalars. Buffers are written in place.
 
     Raises ``CleaveError``, with the operation, its line and the program, for arguments that do not fit, operations that
-    are not known, memory accesses outside a buffer or misaligned, integer division by zero, and failed assertions.
+    are not known, memory accesses outside a buffer or misaligned, integer division by zero, failed assertions, and
+    programs that wait for one another in vain.
     """
+    launched(kernel, grid, args, programs).finish()
+
+
+def launched(
+    kernel: Module | Function,
+    grid: Sequence[int],
+    args: Sequence[Argument],
+    programs: Iterable[tuple[int, int, int]] | None = None,
+) -> Programs:
+    """The programs of ``run_kernel``, none of which has run yet."""
     function = kernel if isinstance(kernel, Function) else _entry(kernel)
     extents = _grid(grid)
     memory = Memory()
     values = _arguments(function, args, memory)
+    places = _all_programs(extents) if programs is None else _inside(programs, extents)
     with np.errstate(all="ignore"):
-        code = compiled(function)
-        machine = Machine(memory, extents)
-        for program in _all_programs(extents) if programs is None else programs:
-            if not all(0 <= p < n for p, n in zip(program, extents, strict=True)):
-                raise CleaveError(f"program {program} is outside the grid {extents}")
-            machine.program = program
-            _run_program(code, machine, values)
+        return Programs(compiled(function), memory, extents, iter(places), values)
 
 
-def _run_program(code: CompiledFunction, machine: Machine, values: list[Any]) -> None:
-    try:
-        code.call(machine, values)
-    except CleaveError as error:
-        note = f"in program {machine.program} of the grid {machine.grid}"
-        raise CleaveError(error.message, error.location, (*error.notes, note)) from error
+def _inside(programs: Iterable[tuple[int, int, int]], grid: tuple[int, int, int]) -> Iterable[tuple[int, int, int]]:
+    for program in programs:
+        if not all(0 <= p < n for p, n in zip(program, grid, strict=True)):
+            raise CleaveError(f"program {program} is outside the grid {grid}")
+        yield program
 
 
 def _entry(module: Module) -> Function:

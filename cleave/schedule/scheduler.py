@@ -8,12 +8,14 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import emit_kernel
+from cleave.schedule.overlap import overlapping
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import in_memory_order, viewed
@@ -36,12 +38,17 @@ DEFAULT_SIZE = 1024
 """What the cost model takes a dynamic size for when nobody says."""
 
 
+Combine = Literal["auto", "plain", "pdl", "share"]
+"""How a kernel follows the one whose results it combines: ``plain``, one launch after the other; ``pdl``, overlapping
+(on GPUs that can); ``share``, in one launch wherever that is possible; ``auto``, by cost."""
+
+
 @dataclass(frozen=True)
 class ScheduleOptions:
     """``sizes``: representative values of dynamic symbols, for the cost model only; the kernels take any.
 
     ``iterative_tiling`` and ``horizontal_fusion`` off are the ablations: one kernel for each reduction, and one loop
-    for each reduction.
+    for each reduction. ``combine``: how launches follow one another (see ``Combine``).
     """
 
     target: Target = field(default_factory=lambda: target_named("h200"))
@@ -49,6 +56,7 @@ class ScheduleOptions:
     iterative_tiling: bool = True
     horizontal_fusion: bool = True
     max_tilings: int = 64
+    combine: Combine = "auto"
 
 
 @dataclass(frozen=True)
@@ -205,7 +213,13 @@ class _Scheduler:
         for index, candidates in enumerate(ranked):
             chosen, name = candidates[0], f"{identifier(self.graph.name)}__k{index}"
             launches.append(Launch(replace(chosen.kernel, name=name), chosen.operands))
+        if self._overlaps:
+            launches = list(overlapping(launches))
         return Scheduled(TileProgram(self.graph, tuple(written), tuple(launches)), ranked, self._time(ranked))
+
+    @property
+    def _overlaps(self) -> bool:
+        return self.options.combine != "plain" and self.options.target.overlaps_launches
 
 
 def effort(values: int) -> int:

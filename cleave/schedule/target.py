@@ -51,6 +51,11 @@ class Target:
     reduction_latency: float = 20e-9
     element_time: float = 0.12e-9
 
+    @property
+    def overlaps_launches(self) -> bool:
+        """Whether it has programmatic dependent launch."""
+        return int(self.arch.removeprefix("sm_")) >= 90
+
 
 _ROWS = (
     # name, arch, SMs, KiB shared per block, KiB per SM, TB/s DRAM, TB/s L2, MiB L2, TFLOP/s tensor, FMA, T special/s

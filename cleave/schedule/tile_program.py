@@ -83,15 +83,23 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """Run ``kernel`` on the tensors that hold these graph values, in the order of its arguments."""
+    """Run ``kernel`` on the tensors that hold these graph values, in the order of its arguments.
+
+    ``overlaps``: it may start before the launch in front of it is complete; its kernel waits for that itself.
+    ``cooperative``: all its blocks run at once. ``unless``: the kernel of a cooperative launch, without which (the GPU
+    has no room for all its blocks) this launch is made.
+    """
 
     kernel: Kernel
     operands: tuple[Value, ...]
+    overlaps: bool = False
+    cooperative: bool = False
+    unless: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class TileProgram:
-    """``graph`` scheduled: memory for each value in ``allocated``, then the launches in order.
+    """``graph`` scheduled: memory for each value in ``allocated``, zeros for ``counters``, then the launches in order.
 
     ``choices``: what symbols that no input binds (split counts) are, unless the launch says otherwise.
     """
@@ -100,6 +108,7 @@ class TileProgram:
     allocated: tuple[Value, ...]
     launches: tuple[Launch, ...]
     choices: Mapping[str, int] = field(default_factory=dict)
+    counters: tuple[Value, ...] = ()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

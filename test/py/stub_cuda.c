@@ -79,6 +79,20 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, co
   *(uint64_t *)map = ++maps;
   return 0;
 }
+// 4 multiprocessors with room for 2 blocks each; streams from 500 up are being captured.
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  *value = attribute == 16 ? 4 : attribute == 75 ? 9 : attribute == 95;
+  return 0;
+}
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared) {
+  *blocks = 2;
+  return 0;
+}
+int cuStreamIsCapturing(void *stream, int *status) { *status = (uintptr_t)stream >= 500; return 0; }
+int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void *stream) {
+  LOG("fill %lu with %zu of %u stream %lu\n", (unsigned long)address, count, value, (unsigned long)(uintptr_t)stream);
+  return 0;
+}
 int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **params, void **extra) {
   CHECK("cuLaunchKernel");
@@ -90,4 +104,12 @@ int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, 
     else LOG(" %lld", (long long)*(int64_t *)params[i]);
   LOG("\n");
   return 0;
+}
+struct attribute { int id, pad, value, rest[15]; };
+struct config { unsigned grid[3], block[3], shared; void *stream; struct attribute *attributes; unsigned count; };
+int cuLaunchKernelEx(const struct config *config, const char *function, void **params, void **extra) {
+  const unsigned *grid = config->grid, *block = config->block;
+  for (unsigned i = 0; i < config->count; i++) LOG("with %d = %d: ", config->attributes[i].id, config->attributes[i].value);
+  return cuLaunchKernel(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared, config->stream,
+                        params, extra);
 }

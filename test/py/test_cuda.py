@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.cuda import Call, Kernel, Program
 from cleave.runtime.cuda_driver import Driver
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 
@@ -56,7 +56,7 @@ class Memory:
     given: list[FakeTensor] = field(default_factory=list)
 
     def __call__(self, shape: tuple[int, ...], dtype: str) -> FakeTensor:
-        name = {"f16": "torch.float16", "f32": "torch.float32"}[dtype]
+        name = {"f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32"}[dtype]
         self.given.append(FakeTensor(WORKSPACE + 2**20 * len(self.given), shape, name))
         return self.given[-1]
 
@@ -279,6 +279,58 @@ def test_kernels_that_do_not_fit_the_plan_are_refused(stub: Stub) -> None:
     message = r"takes parameters of \[8, 8, 8, 4, 8, 8\] bytes; the plan gives it \[8, 8, 8, 4, 4, 8, 8\]"
     with pytest.raises(CleaveError, match=message):
         program([FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), 0, {"s": 4})
+
+
+OVERLAPPING = replace(
+    SPLIT_K, steps=tuple(replace(step, overlaps=True) if isinstance(step, Launch) else step for step in SPLIT_K.steps)
+)
+
+
+def test_launches_overlap_with_the_one_ahead_in_their_call(stub: Stub) -> None:
+    program = Program(OVERLAPPING, KERNELS, stub.driver)
+    program([FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), 77, {"s": 4})
+    starts = [line.split(" grid")[0] for line in stub.log if "launch" in line]
+    assert starts == ["launch parts", "with 6 = 1: launch sum"]
+
+
+SHARED = replace(
+    SPLIT_K,
+    steps=(
+        *(step for step in SPLIT_K.steps if not isinstance(step, Launch)),
+        Alloc(TensorSpec("counters", "i32", ("g=ceildiv(m, 16)",), (None,)), zeroed=True),
+        Launch("all", ("s*ceildiv(m, 16)",), ("x", "counters"), ("counters",), ("in:0", "in:1"), cooperative=True),
+        *(replace(step, unless="all") for step in SPLIT_K.steps if isinstance(step, Launch)),
+    ),
+)
+
+
+def shared_call(stub: Stub, s: int) -> Call:
+    kernels = {**KERNELS, "all": Kernel("all", b"all:8,8,8,8", 0, 4)}
+    program = Program(SHARED, kernels, stub.driver)
+    return program.prepare([FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), {"s": s})
+
+
+def test_blocks_that_meet_are_launched_together_where_there_is_room(stub: Stub) -> None:
+    fitting, too_many = shared_call(stub, 2), shared_call(stub, 3)  # 6 and 9 blocks
+    stub.reset()
+    fitting.launch(77)
+    counters = WORKSPACE + 2 * 2**20
+    assert stub.log[0] == f"fill {counters} with 3 of 0 stream 77"
+    launch = f"with 2 = 1: launch all grid 6 1 1 block 128 1 1 shared 0 stream 77: {X} {counters} 0 0"
+    assert stub.log[1:] == [launch]
+    stub.reset()
+    too_many.launch(77)
+    assert [line.split(" grid")[0] for line in stub.log if "launch" in line] == ["launch parts", "launch sum"]
+    assert not [line for line in stub.log if "fill" in line]
+
+
+def test_counters_are_zeroed_once_outside_graphs_and_in_each_graph_before(stub: Stub) -> None:
+    call, fills = shared_call(stub, 2), []
+    for stream in (500, 501, 1, 2, 502):
+        stub.reset()
+        call.launch(stream)
+        fills.append("fill" in stub.log[0])
+    assert fills == [True, True, True, False, False]
 
 
 def test_no_driver_says_so() -> None:

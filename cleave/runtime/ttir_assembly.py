@@ -1,0 +1,38 @@
+"""The PTX that kernels contain as inline assembly: there is no op of Triton's for it in every version.
+
+Result 0 of each is a 0 that nobody needs (Triton wants a result). All of it stands in the outermost block of a kernel
+and is executed by every thread.
+"""
+
+from __future__ import annotations
+
+TRIGGER = "griddepcontrol.launch_dependents; mov.b32 $0, 0;"
+WAIT = "griddepcontrol.wait; mov.b32 $0, 0;"
+NOTHING = "mov.b32 $0, 0;"
+"""What stands for both where the architecture has no programmatic dependent launch."""
+
+GROUP_BARRIER = """{
+.reg .pred other, again;
+.reg .b32 thread, last, count;
+barrier.sync 0;
+mov.u32 thread, %tid.x;
+setp.ne.u32 other, thread, 0;
+@other bra done;
+shl.b32 last, $2, 1;
+sub.u32 last, last, 1;
+red.release.gpu.global.inc.u32 [$1], last;
+spin:
+ld.acquire.gpu.global.u32 count, [$1];
+setp.lt.u32 again, count, $2;
+@again bra spin;
+red.relaxed.gpu.global.inc.u32 [$1], last;
+done:
+barrier.sync 0;
+mov.b32 $0, 0;
+}"""
+"""Operand 1 is the address of a counter, operand 2 how many blocks meet there.
+
+Each block counts twice, when it arrives and when it goes on; ``inc`` puts the counter back to 0 the last time, so that
+it is ready for the next launch. None sees that 0 while it spins: the last time comes after all have gone on. The first
+``barrier.sync`` orders the other threads' writes before the release, the second one their reads after the acquire.
+"""

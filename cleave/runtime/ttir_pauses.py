@@ -1,0 +1,105 @@
+"""Where a program of an interpreted kernel pauses: inline assembly that waits for other blocks or other launches."""
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cleave.errors import CleaveError
+from cleave.runtime import ttir_assembly as assembly
+from cleave.runtime.ttir_frame import CompiledBlock, Frame, Step, explained
+from cleave.runtime.ttir_ir import Operation
+from cleave.runtime.ttir_numbers import DTYPES
+from cleave.runtime.ttir_rule import attribute
+
+_I32 = DTYPES["i32"]
+
+
+class Pause:
+    """A step at which a program may have to wait; a step like others where it need not."""
+
+    def __init__(self, output: int) -> None:
+        self.output = output
+
+    def __call__(self, frame: Frame) -> None:
+        raise CleaveError("waiting for others inside a loop, a branch or a called function is not supported")
+
+    def arrive(self, frame: Frame) -> None:
+        frame[self.output] = np.int32(0)
+
+    def is_ready(self, frame: Frame) -> bool:
+        return True
+
+    def leave(self, frame: Frame) -> None:
+        pass
+
+
+class Wait(Pause):
+    """For the launches before this one."""
+
+
+class GroupBarrier(Pause):
+    """For the blocks that count themselves at one address."""
+
+    def __init__(self, output: int, address: int, count: int) -> None:
+        super().__init__(output)
+        self.address, self.count = address, count
+
+    def arrive(self, frame: Frame) -> None:
+        super().arrive(frame)
+        self._increment(frame)
+
+    def is_ready(self, frame: Frame) -> bool:
+        return int(frame[0].memory.load(frame[self.address], _I32, None, None)) & 0xFFFFFFFF >= int(frame[self.count])
+
+    def leave(self, frame: Frame) -> None:
+        self._increment(frame)
+
+    def _increment(self, frame: Frame) -> None:
+        """PTX's ``inc``: back to 0 from twice the count less one, or more."""
+        last = 2 * int(frame[self.count]) - 1
+
+        def wrapped(old: Any, _: Any) -> Any:
+            return np.where(old.view(np.uint32) >= last, 0, old + 1).astype(np.int32)
+
+        frame[0].memory.update(frame[self.address], (np.int32(1),), None, wrapped, _I32)
+
+
+def _nothing(output: int) -> Step:
+    def step(frame: Frame) -> None:
+        frame[output] = np.int32(0)
+
+    return step
+
+
+def inline_assembly(op: Operation, inputs: Sequence[int], output: int) -> Step:
+    """The step of one of the texts of ``ttir_assembly``; CleaveError for any other."""
+    text = attribute(op, "asm_string")
+    if text in (assembly.TRIGGER, assembly.NOTHING):
+        return _nothing(output)
+    if text == assembly.WAIT:
+        return Wait(output)
+    if text == assembly.GROUP_BARRIER and len(inputs) == 2:
+        return GroupBarrier(output, *inputs)
+    raise CleaveError("this inline assembly is not known to the interpreter")
+
+
+def steps_of(block: CompiledBlock, frame: Frame) -> Iterator[Pause]:
+    """Run a function's block; yields where the program cannot go on yet."""
+    step: Step | None = None
+    try:
+        for step in block.steps:
+            if not isinstance(step, Pause):
+                step(frame)
+                continue
+            step.arrive(frame)
+            if isinstance(step, Wait):
+                yield step
+            while not step.is_ready(frame):
+                yield step
+            step.leave(frame)
+    except Exception as error:
+        raise explained(error, block.owners[id(step)]) from error
