@@ -51,7 +51,7 @@ class Descriptors:
             return None
         tiled = [name for name in memory.type.names if name in layout.names]
         dense = [n for n, s in zip(memory.type.names, memory.strides, strict=True) if n in tiled and s.constant == 1]
-        if not dense:
+        if not dense or len(tiled) < _MATRIX:  # of a packed axis memory has no dim
             return None
         others = [name for name in memory.type.names if name not in tiled]
         return (*others, *(name for name in tiled if name != dense[-1]), dense[-1])

@@ -10,6 +10,7 @@ from cleave.bindings import ir
 from cleave.lowering import tt
 from cleave.lowering.access import Access, MemoryRef
 from cleave.lowering.descriptors import Descriptors
+from cleave.lowering.packing import Packing, Place
 from cleave.lowering.scalars import Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, of_dtype, permuted
 
@@ -17,9 +18,9 @@ from cleave.lowering.tiles import Layout, Tile, aligned, of_dtype, permuted
 class MemoryBuilder:
     """Builds loads and stores; what does not change within a kernel is built once, at its entry."""
 
-    def __init__(self, scalars: Scalars, descriptors: Descriptors | None = None) -> None:
+    def __init__(self, scalars: Scalars, packing: Packing, descriptors: Descriptors | None = None) -> None:
         """``descriptors``: loads that permit it go through one."""
-        self.scalars, self.descriptors = scalars, descriptors
+        self.scalars, self.packing, self.descriptors = scalars, packing, descriptors
         self._once: dict[object, ir.Value] = {}
 
     def load(self, access: Access, layout: Layout, fill: float | int) -> Tile:
@@ -42,7 +43,8 @@ class MemoryBuilder:
     def store(self, access: Access, tile: Tile) -> None:
         """Write the tile's elements that are not at or past a bound."""
         # In the order of memory, so that neighbouring threads write neighbouring elements.
-        tile = permuted(tile, [name for name in access.memory.type.names if name in tile.names])
+        places = self._places(access.memory, Layout(tile.names, tile.shape, tile.dtype))
+        tile = permuted(tile, list(dict.fromkeys(place.axis for _, place in places)))
         layout = Layout(tile.names, tile.shape, tile.dtype)
         value = tt.cast(of_dtype(tile), memory_element(tile.dtype))
         tt.store(self._pointers(access, layout), value, self._mask(access, layout))
@@ -75,26 +77,32 @@ class MemoryBuilder:
 
     def _build_within(self, memory: MemoryRef, layout: Layout) -> ir.Value | None:
         strides = dict(zip(memory.type.names, memory.strides, strict=True))
-        dims = [(name, extent) for name, extent in zip(layout.names, layout.shape, strict=True) if extent > 1]
-        reach = [((extent - 1) * strides[name].low, (extent - 1) * strides[name].high) for name, extent in dims]
+        dims = [(strides[name], place) for name, place in self._places(memory, layout) if place.size > 1]
+        reach = [((place.size - 1) * stride.low, (place.size - 1) * stride.high) for stride, place in dims]
         narrow = fits(sum(low for low, _ in reach), sum(high for _, high in reach))
         total: ir.Value | None = None
-        for name, extent in dims:
-            term = self._line(name, extent, strides[name], narrow, layout)
+        for stride, place in dims:
+            term = self._line(place, stride, narrow, layout)
             total = term if total is None else tt.same("arith.addi", total, term)
         return total
 
-    def _line(self, name: str, extent: int, stride: Scalar, narrow: bool, layout: Layout) -> ir.Value:
+    def _places(self, memory: MemoryRef, layout: Layout) -> list[tuple[str, Place]]:
+        """The dimensions of memory that a tile has, each with its place, in the order of memory."""
+        extents = dict(zip(layout.names, layout.shape, strict=True))
+        places = ((name, self.packing.place(name, extents.get(name, 1))) for name in memory.type.names)
+        return [(name, place) for name, place in places if place.axis in extents]
+
+    def _line(self, place: Place, stride: Scalar, narrow: bool, layout: Layout) -> ir.Value:
         """The offsets along one dimension, over the whole tile."""
-        line = tt.cast(self.range(extent), "i32" if narrow else "i64")
+        line = tt.cast(self.range(place), "i32" if narrow else "i64")
         if stride.constant != 1:
             step = self.scalars.narrowed_value(stride) if narrow else self.scalars.widened(stride)
-            line = tt.same("arith.muli", line, tt.splat(step, (extent,)))
-        return aligned(Tile(line, (name,), (extent,), "i64"), layout.names, layout.shape).value
+            line = tt.same("arith.muli", line, tt.splat(step, (place.extent,)))
+        return aligned(Tile(line, (place.axis,), (place.extent,), "i64"), layout.names, layout.shape).value
 
-    def range(self, extent: int) -> ir.Value:
-        """0 … extent-1 in i32."""
-        found = self._built(("range", extent), lambda: tt.make_range(extent))
+    def range(self, place: Place) -> ir.Value:
+        """The indices of a dimension along its axis, from 0, in i32."""
+        found = self._built(("range", place.extent, place.inner, place.size), lambda: _indices(place))
         assert found is not None
         return found
 
@@ -114,18 +122,20 @@ class MemoryBuilder:
         """Where the tile's elements exist; None where all are known to."""
         parts: list[ir.Value] = []
         guards: list[ir.Value] = []
+        places = dict(self._places(access.memory, layout))
         for name, offset, bound in zip(access.memory.type.names, access.offsets, access.bounds, strict=True):
             if name in access.in_bounds:
                 continue
-            extent = layout.shape[layout.names.index(name)] if name in layout.names else 1
+            place = places.get(name)
             rest = self.scalars.arith("subi", bound, offset)
-            if rest.low >= extent:
+            if rest.low >= (place.size if place else 1):
                 continue
-            if extent == 1:
+            if place is None or place.size == 1:
                 guards.append(tt.compare("gt", rest.value, tt.constant_like(rest.value, 0)))
             else:
-                line = tt.compare("lt", self.range(extent), tt.splat(self._clamped(rest), (extent,)))
-                parts.append(aligned(Tile(line, (name,), (extent,), "i1"), layout.names, layout.shape).value)
+                line = tt.compare("lt", self.range(place), tt.splat(self._clamped(rest), (place.extent,)))
+                axis = Tile(line, (place.axis,), (place.extent,), "i1")
+                parts.append(aligned(axis, layout.names, layout.shape).value)
         if guards:
             guard = functools.reduce(lambda a, b: tt.same("arith.andi", a, b), guards)
             parts.append(tt.splat(guard, layout.shape))
@@ -137,6 +147,15 @@ class MemoryBuilder:
             limit = self.scalars.constant(2**30)
             rest = self.scalars.arith("minsi", self.scalars.arith("maxsi", rest, self.scalars.constant(-1)), limit)
         return self.scalars.narrowed_value(rest)
+
+
+def _indices(place: Place) -> ir.Value:
+    value = tt.make_range(place.extent)
+    if place.inner > 1:
+        value = tt.same("arith.divsi", value, tt.constant_like(value, place.inner))
+    if place.inner * place.size < place.extent:
+        value = tt.same("arith.remsi", value, tt.constant_like(value, place.size))
+    return value
 
 
 def memory_element(dtype: str) -> str:

@@ -14,6 +14,7 @@ from cleave.lowering import contract, pointwise, tt
 from cleave.lowering.access import Access, MemoryRef
 from cleave.lowering.descriptors import Descriptors
 from cleave.lowering.memory import MemoryBuilder, memory_element
+from cleave.lowering.packing import packing_of
 from cleave.lowering.scalars import UNKNOWN, Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
 from cleave.lowering.ttir_race import separate_racing_loads
@@ -78,6 +79,7 @@ class _Kernel:
         self.func, self.around = func, around
         self.source: ir.Block = func.regions[0].blocks[0]
         self.values: dict[ir.Value, Bound] = {}
+        self.packing = packing_of(func)
         self.name = str(cleave.plain("string", func.attributes["sym_name"]))
 
     # --- the function ---
@@ -99,7 +101,7 @@ class _Kernel:
     def _body(self, block: ir.Block) -> None:
         self.scalars = Scalars(self._facts(), self.around.extents, self._size_argument)
         descriptors = Descriptors(self.scalars, self.arguments.add) if DESCRIPTORS in self.func.attributes else None
-        self.memory = MemoryBuilder(self.scalars, descriptors)
+        self.memory = MemoryBuilder(self.scalars, self.packing, descriptors)
         with ir.InsertionPoint(block):
             # What is built once is inserted before this op.
             anchor = tt.create("arith.constant", [tt.scalar("i32")], [], {"value": tt.i32_attr(0)})
@@ -182,6 +184,9 @@ class _Kernel:
             raise CleaveError("an operand is no tile")
         return found
 
+    def layout(self, type_: ir.Type) -> Layout:
+        return self.packing.layout(type_)
+
     def scalar(self, value: ir.Value) -> Scalar:
         found = self.values[value]
         if not isinstance(found, Scalar):
@@ -222,7 +227,7 @@ class _Kernel:
 
 def _pointwise(kernel: _Kernel, op: ir.Operation) -> None:
     name = op.name.removeprefix("cleave.")
-    layout = layout_of(op.results[0].type)
+    layout = kernel.layout(op.results[0].type)
     if name == "add" and _accumulate(kernel, op, layout):
         return
     operands = [kernel.tile(operand) for operand in op.operands]
@@ -230,11 +235,11 @@ def _pointwise(kernel: _Kernel, op: ir.Operation) -> None:
 
 
 def _cast(kernel: _Kernel, op: ir.Operation) -> None:
-    kernel.bind(op, pointwise.cast(kernel.tile(op.operands[0]), layout_of(op.results[0].type)))
+    kernel.bind(op, pointwise.cast(kernel.tile(op.operands[0]), kernel.layout(op.results[0].type)))
 
 
 def _constant(kernel: _Kernel, op: ir.Operation) -> None:
-    layout = layout_of(op.results[0].type)
+    layout = kernel.layout(op.results[0].type)
     number = cleave.plain("number", op.attributes["value"])
     small = layout.dtype in ("i32", "i64", "index") and fits(int(number), int(number))
     element = "i32" if small else layout.element
@@ -248,9 +253,9 @@ def _constant(kernel: _Kernel, op: ir.Operation) -> None:
 
 def _index(kernel: _Kernel, op: ir.Operation) -> None:
     layout = layout_of(op.results[0].type)
-    (extent,) = layout.shape
-    line = Tile(kernel.memory.range(extent), layout.names, layout.shape, "i64", (0, extent - 1))
-    kernel.bind(op, pointwise.cast(line, layout))
+    place = kernel.packing.place(layout.names[0], layout.shape[0])
+    line = Tile(kernel.memory.range(place), (place.axis,), (place.extent,), "i64", (0, place.size - 1))
+    kernel.bind(op, pointwise.cast(line, kernel.layout(op.results[0].type)))
 
 
 def _splat(kernel: _Kernel, op: ir.Operation) -> None:
@@ -295,7 +300,7 @@ def _access(kernel: _Kernel, op: ir.Operation, memory: ir.Value) -> Access:
 def _load(kernel: _Kernel, op: ir.Operation) -> None:
     fill = cleave.plain("number", op.attributes["fill"])
     access = _access(kernel, op, op.operands[0])
-    kernel.bind(op, kernel.memory.load(access, layout_of(op.results[0].type), fill))
+    kernel.bind(op, kernel.memory.load(access, kernel.layout(op.results[0].type), fill))
 
 
 def _store(kernel: _Kernel, op: ir.Operation) -> None:
@@ -319,7 +324,7 @@ def _group_barrier(kernel: _Kernel, op: ir.Operation) -> None:
 def _reduce(kernel: _Kernel, op: ir.Operation) -> None:
     kind, over = cleave.plain("string", op.attributes["kind"]), cleave.plain("strings", op.attributes["over"])
     operand = kernel.tile(op.operands[0])
-    kernel.bind(op, contract.reduction(operand, kind, over, layout_of(op.results[0].type)))
+    kernel.bind(op, contract.reduction(operand, kind, over, kernel.layout(op.results[0].type)))
 
 
 def _contract(kernel: _Kernel, op: ir.Operation) -> None:
@@ -328,7 +333,7 @@ def _contract(kernel: _Kernel, op: ir.Operation) -> None:
     if _accumulated_later(kernel, op, a, b, over):
         kernel.bind(op, _Pending(a, b, over))
     else:
-        kernel.bind(op, contract.contraction(a, b, over, layout_of(op.results[0].type)))
+        kernel.bind(op, contract.contraction(a, b, over, kernel.layout(op.results[0].type)))
 
 
 def _accumulated_later(kernel: _Kernel, op: ir.Operation, a: Tile, b: Tile, over: Sequence[str]) -> bool:
@@ -342,8 +347,8 @@ def _accumulated_later(kernel: _Kernel, op: ir.Operation, a: Tile, b: Tile, over
     other = add.operands[1 - uses[0].operand_number]
     if isinstance(kernel.values.get(other), _Pending):
         return False
-    layout = layout_of(add.results[0].type)
-    same_type = layout.dtype == layout_of(op.results[0].type).dtype
+    layout = kernel.layout(add.results[0].type)
+    same_type = layout.dtype == kernel.layout(op.results[0].type).dtype
     return same_type and contract.accumulates(a, b, over, layout)
 
 
@@ -369,10 +374,12 @@ def _for(kernel: _Kernel, op: ir.Operation) -> None:
     limit = high.size if high.size is not None else high.limit
     kernel.values[source.arguments[0]] = Scalar(index, low.low, max(low.low, high.high - 1), None, limit)
     for argument, value in zip(list(source.arguments)[1:], carried, strict=True):
-        kernel.values[argument] = _received(argument.type, value)
+        kernel.values[argument] = _received(kernel, argument.type, value)
     with ir.InsertionPoint(block):
         kernel.block(source)
-    kernel.bind(op, *(_received(result.type, value) for result, value in zip(op.results, loop.results, strict=True)))
+    kernel.bind(
+        op, *(_received(kernel, result.type, value) for result, value in zip(op.results, loop.results, strict=True))
+    )
 
 
 def _carried(kernel: _Kernel, value: ir.Value) -> ir.Value:
@@ -380,14 +387,14 @@ def _carried(kernel: _Kernel, value: ir.Value) -> ir.Value:
     found = kernel.values[value]
     if isinstance(found, Scalar):
         return kernel.scalars.widened(found)
-    layout = layout_of(value.type)
+    layout = kernel.layout(value.type)
     return aligned(full_width(kernel.tile(value)), layout.names, layout.shape).value
 
 
-def _received(type_: ir.Type, value: ir.Value) -> Bound:
+def _received(kernel: _Kernel, type_: ir.Type, value: ir.Value) -> Bound:
     if isinstance(type_, ir.IndexType):
         return Scalar(value, -UNKNOWN, UNKNOWN)
-    layout = layout_of(type_)
+    layout = kernel.layout(type_)
     return Tile(value, layout.names, layout.shape, layout.dtype)
 
 

@@ -53,7 +53,7 @@ class _Emitter:
 
     def emit(self, name: str) -> Kernel:
         self.arguments = {value: Ref(value.type) for value in (*self.region.reads, *self.region.outputs)}
-        root = Scope(TileBuilder(Block()), None, {})
+        root = Scope(TileBuilder(Block()), None, {}, columns=self.tiling.columns)
         grid = self._open_grid(root)
         for dim in sorted(self.tiling.resident):
             root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.reduced[dim])

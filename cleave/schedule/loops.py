@@ -11,7 +11,7 @@ from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.rescale import Rescaling
 from cleave.schedule.scope import Scope, Tiles, tile_type_of
 from cleave.schedule.spans import Spans
-from cleave.schedule.tile_program import Block, Instruction, Ref, TileBuilder
+from cleave.schedule.tile_program import Block, Instruction, Ref, TileBuilder, tile_type
 from cleave.schedule.tiling import Tiling
 
 
@@ -25,17 +25,37 @@ class Loops:
 
     def emit(self, group: Sequence[Value], scope: Scope) -> None:
         """Compute the reductions of ``group``, which share a loop; their tiles are then in ``scope``."""
-        initial = [self._initial(member, scope) for member in group]
+        initial = [self._initial(member, group, scope) for member in group]
         results = self._nest(group, self.tiling.looped(group[0]), initial, scope)
         for member, result in zip(group, results, strict=True):
-            scope.tiles[member] = scope.builder.cast(result, member.dtype)
+            whole = self._summed(member, result, scope) if self._deferred(member, group) else result
+            scope.tiles[member] = scope.builder.cast(whole, member.dtype)
         for member in group:
             self.rescaling.as_in_source(member, group, scope)
 
-    def _initial(self, member: Value, scope: Scope) -> Ref:
+    def _initial(self, member: Value, group: Sequence[Value], scope: Scope) -> Ref:
         dtype = accumulator_of(member)
         kind = member.attrs.get("kind", "sum")
-        return scope.builder.fill(neutral_element(kind, dtype), tile_type_of(member, scope, dtype))
+        type_ = tile_type_of(member, scope, dtype)
+        if self._deferred(member, group):
+            (looped,) = member.attrs["over"]
+            dims = [*((name, type_.size(name).value or 1) for name in type_.names), (looped, self.tiling.reduced[looped])]
+            type_ = tile_type(sorted(dims, key=lambda dim: dim[0] in self.tiling.columns), dtype)
+        return scope.builder.fill(neutral_element(kind, dtype), type_)
+
+    def _deferred(self, member: Value, group: Sequence[Value]) -> bool:
+        """Whether the loop keeps a sum for each element of its tile: one that nothing in the loop uses."""
+        used = any(member in self.tiles.region.upstream[other] for other in group)
+        if not self.tiling.deferred or used or member.attrs.get("kind") != "sum":
+            return False
+        over = member.attrs["over"]
+        tiled = len(over) == 1 and over[0] not in self.tiling.resident and self.tiling.reduced[over[0]] > 1
+        return tiled and over[0] in member.operands[0].names
+
+    def _summed(self, member: Value, elements: Ref, scope: Scope) -> Ref:
+        over = tuple(member.attrs["over"])
+        order = [name for name in elements.names if name not in over]
+        return scope.builder.compute("reduce", elements, kind="sum", over=over, order=order, location=member.location)
 
     def _nest(
         self, group: Sequence[Value], loops: Sequence[str], accumulators: Sequence[Ref], scope: Scope
@@ -65,7 +85,8 @@ class Loops:
         results: list[Ref] = []
         for member, accumulator_ in zip(group, accumulators, strict=True):
             accumulated = self.rescaling.rescaled(member, accumulator_, group, old, scope)
-            combined = self._combine(member, accumulated, self.partials.partial(member, scope), scope)
+            part = self.partials.elements if self._deferred(member, group) else self.partials.partial
+            combined = self._combine(member, accumulated, part(member, scope), scope)
             if any(member in self.tiles.region.upstream[other] for other in group):
                 scope.tiles[member] = scope.builder.cast(combined, member.dtype)
             results.append(combined)

@@ -50,6 +50,11 @@ class PartialReductions:
                 )
         return self._repeated(tile, value, missing, scope)
 
+    def elements(self, value: Value, scope: Scope) -> Ref:
+        """The elements of a sum that are in hand, in the accumulator's type: 0 where there are none."""
+        (operand,) = value.operands
+        return scope.builder.cast(self._padded(operand, value, scope), accumulator_of(value))
+
     def _order(self, value: Value, operands: Sequence[Ref], over: Sequence[str], scope: Scope) -> list[str]:
         names = {name for operand in operands for name in operand.names} - set(over)
         return [name for name in tile_type_of(value, scope).names if name in names]

@@ -23,7 +23,10 @@ class Span:
 
 @dataclass
 class Scope:
-    """The kernel's body or a loop's: the dims it makes available and the tiles computed in it."""
+    """The kernel's body or a loop's: the dims it makes available and the tiles computed in it.
+
+    ``columns``, of the kernel's body: the dims that come last in every tile.
+    """
 
     builder: TileBuilder
     parent: Scope | None
@@ -32,6 +35,11 @@ class Scope:
     running: frozenset[Value] = frozenset()
     guarded: set[Value] = field(default_factory=set)
     pads: dict[tuple[Value, str], float] = field(default_factory=dict)
+    columns: frozenset[str] = frozenset()
+
+    @property
+    def root(self) -> Scope:
+        return self.parent.root if self.parent else self
 
     def pad(self, value: Value, name: str) -> float | None:
         """What fills the tile of ``value`` where it does not exist along a dim; NaN: unknown; None: no such tile."""
@@ -84,7 +92,8 @@ def _needs(value: Value, scope: Scope, region: Region) -> bool:
 
 def tile_type_of(value: Value, scope: Scope, dtype: str | None = None) -> TensorType:
     """The type of the value's tile: dims of which one element is in hand are left out."""
-    spans = [(name, scope.required_span(name).extent) for name in value.names]
+    names = sorted(value.names, key=scope.root.columns.__contains__)
+    spans = [(name, scope.required_span(name).extent) for name in names]
     return tile_type([(name, extent) for name, extent in spans if extent > 1], dtype or value.dtype)
 
 

@@ -12,12 +12,16 @@ from cleave.dialects.graph import Value
 class Tiling:
     """Tile extents: of the output dims (1: one element for each block), and of the reduced dims.
 
-    ``resident`` dims are covered by one tile, without a loop.
+    ``resident`` dims are covered by one tile, without a loop. ``columns`` come last in every tile: where they are the
+    few of two sides of a contraction, its rows, of which tensor cores want 64, are the other side. ``deferred``: loops
+    keep a sum for each element of a tile, which are added up after the loop.
     """
 
     grid: Mapping[str, int]
     reduced: Mapping[str, int]
     resident: frozenset[str] = frozenset()
+    columns: frozenset[str] = frozenset()
+    deferred: bool = False
 
     def looped(self, reduction: Value) -> tuple[str, ...]:
         """The dims that a reduction loops over, outermost first."""
