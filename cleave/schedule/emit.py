@@ -115,7 +115,10 @@ class _Emitter:
         exact = tuple(name for name, span in zip(value.names, spans, strict=True) if span.exact)
         attrs = {"fill": 0, "segments": (1, len(spans), len(spans)), **({"in_bounds": exact} if exact else {})}
         operands = [self.arguments[value], *(s.offset for s in spans), *(s.bound for s in spans)]
-        return scope.builder.add("load", operands, tile_type_of(value, scope), value.location, **attrs)
+        tile = tile_type(
+            [(n, span.extent) for n, span in zip(value.names, spans, strict=True) if span.extent > 1], value.dtype
+        )
+        return scope.builder.add("load", operands, tile, value.location, **attrs)
 
     def _index(self, value: Value, scope: Scope) -> Ref:
         (dim,) = value.dims

@@ -39,7 +39,10 @@ class Loops:
         type_ = tile_type_of(member, scope, dtype)
         if self._deferred(member, group):
             (looped,) = member.attrs["over"]
-            dims = [*((name, type_.size(name).value or 1) for name in type_.names), (looped, self.tiling.reduced[looped])]
+            dims = [
+                *((name, type_.size(name).value or 1) for name in type_.names),
+                (looped, self.tiling.reduced[looped]),
+            ]
             type_ = tile_type(sorted(dims, key=lambda dim: dim[0] in self.tiling.columns), dtype)
         return scope.builder.fill(neutral_element(kind, dtype), type_)
 

@@ -15,6 +15,7 @@ from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import emit_kernel
+from cleave.schedule.explore import Score, explore
 from cleave.schedule.overlap import overlapping
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
@@ -22,9 +23,9 @@ from cleave.schedule.rename import in_memory_order, viewed
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tiling import Fusion, Tiling
-from cleave.schedule.tilings import tilings
+from cleave.schedule.tilings import Point, space_of
 
-STAGES = (2, 3, 4)
+STAGES = (2, 3, 4, 5, 6, 8)
 WARPS = (4, 8)
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Numbers of parts that the scheduler considers for a split; a launch may take any."""
@@ -191,18 +192,36 @@ class _Scheduler:
 
     def _weigh(self, region: Region, count: int) -> tuple[Candidate, ...]:
         sizes = {dim.name: self._evaluate(dim.size) for value in region.upstream for dim in value.dims}
+        space = space_of(region, sizes)
         found: list[Candidate] = []
-        for tiling in _spread(list(tilings(region, sizes)), min(count, effort(len(region.values)))):
-            kernel = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
-            work = workload(kernel.kernel, self.sizes, known_of(self.graph))
-            for stages, warps in itertools.product(STAGES if has_loops(kernel.kernel) else (1,), WARPS):
-                variant = replace(kernel.kernel, num_stages=stages, num_warps=warps)
-                cost = cost_of(work, stages, warps, self.options.target)
-                found.append(Candidate(variant, kernel.operands, tiling, cost))
+
+        def judge(point: Point) -> Score:
+            tiling = space.tiling(point)
+            candidates = self._candidates(region, tiling) if tiling else []
+            found.extend(candidates)
+            return min(map(self._score, candidates), default=(True, math.inf))
+
+        explore(space, judge, min(count, effort(len(region.values))))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
-        target = self.options.target
-        return tuple(sorted(found, key=lambda candidate: (not candidate.cost.fits(target), candidate.cost.running)))
+        return tuple(sorted(found, key=self._score))
+
+    def _candidates(self, region: Region, tiling: Tiling) -> list[Candidate]:
+        """A tiling with each number of stages and warps."""
+        emitted = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
+        work = workload(emitted.kernel, self.sizes, known_of(self.graph))
+        return [
+            Candidate(
+                replace(emitted.kernel, num_stages=stages, num_warps=warps),
+                emitted.operands,
+                tiling,
+                cost_of(work, stages, warps, self.options.target),
+            )
+            for stages, warps in itertools.product(STAGES if has_loops(emitted.kernel) else (1,), WARPS)
+        ]
+
+    def _score(self, candidate: Candidate) -> Score:
+        return (not candidate.cost.fits(self.options.target), candidate.cost.running)
 
     def _evaluate(self, size: Size) -> int:
         return size.evaluate(self.sizes)
@@ -232,10 +251,3 @@ def identifier(name: str) -> str:
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         return name
     return f"{re.sub('[^A-Za-z0-9_]', '_', name)}_{zlib.crc32(name.encode()):08x}"
-
-
-def _spread(items: list[Tiling], count: int) -> list[Tiling]:
-    """At most ``count`` of ``items``, evenly taken from first to last."""
-    if len(items) <= count:
-        return items
-    return [items[index * len(items) // count] for index in range(count)]

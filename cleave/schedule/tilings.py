@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from cleave.dialects.graph import Value
 from cleave.schedule.region import Region
@@ -15,46 +17,123 @@ MAX_RESIDENT = 256
 MAX_TILE = 16384
 """Elements of the largest tile a block holds in registers: 128 by 128."""
 ROW_TILES = (256, 1024)
+REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
+ROWS = (128, 64, 32, 16)
+"""Extents of one side of a contraction, of all its dims together."""
+FEW = 128
+"""Rows up to which the other side of a contraction may take their place."""
+
+Point = tuple[int, ...]
+"""One choice on each axis of a space."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Tilings by coordinates: neighbours differ by one step along one axis.
+
+    ``sides`` and ``reduced`` have the choices of extents for some of the output dims and for each reduced dim;
+    ``columns`` and ``deferred`` are as in ``Tiling``.
+    """
+
+    region: Region
+    sides: tuple[tuple[Mapping[str, int], ...], ...]
+    reduced: Mapping[str, tuple[tuple[int, bool], ...]]
+    columns: tuple[frozenset[str], ...]
+    deferred: tuple[bool, ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(len(axis) for axis in (*self.sides, *self.reduced.values(), self.columns, self.deferred))
+
+    def points(self) -> list[Point]:
+        """The coordinates of all tilings that fit, best guesses first."""
+        # The last two change a tile's form, not its size: all sizes of the first form come first.
+        *sizes, columns, deferred = (range(length) for length in self.lengths)
+        ordered = itertools.product(columns, deferred, *sizes)
+        return [point for c, d, *rest in ordered if self.tiling(point := (*rest, c, d))]
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        for axis, length in enumerate(self.lengths):
+            for step in (-1, 1):
+                moved = point[axis] + step
+                if 0 <= moved < length:
+                    yield (*point[:axis], moved, *point[axis + 1 :])
+
+    def tiling(self, point: Point) -> Tiling | None:
+        """None where tiles are too large for a thread block."""
+        *rest, columns, deferred = point
+        grid: dict[str, int] = {}
+        for axis, choice in zip(self.sides, rest, strict=False):
+            grid |= axis[choice]
+        chunks = zip(self.reduced.items(), rest[len(self.sides) :], strict=True)
+        chosen = {name: axis[choice] for (name, axis), choice in chunks}
+        extents = {name: extent for name, (extent, _) in chosen.items()}
+        if not _small_enough(self.region, {**grid, **extents}):
+            return None
+        resident = frozenset(name for name, (_, whole) in chosen.items() if whole)
+        ordered = {name: grid[name] for name in self.region.parallel}
+        return Tiling(ordered, extents, resident, self.columns[columns], self.deferred[deferred])
 
 
 def next_power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def tilings(region: Region, sizes: Mapping[str, int]) -> Iterator[Tiling]:
-    """Tilings by the extents of ``sizes`` (of dim names), best guesses first; never none."""
-    grid_choices = _grid_choices(region, sizes)
+def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
+    """Tilings by the extents of ``sizes`` (of dim names); never none."""
     reduced = tuple(dict.fromkeys(name for value in region.reductions for name in value.attrs["over"]))
-    reduced_choices = [_reduced_choices(region, name, sizes) for name in reduced]
-    found = list(_fitting(region, grid_choices, reduced, reduced_choices))
-    if not found:
-        looped = [[*choices, (1, False)] for choices in reduced_choices]
-        found = list(_fitting(region, {name: [*tiles, 1] for name, tiles in grid_choices.items()}, reduced, looped))
-    yield from found
+    choices = {name: tuple(_reduced_choices(region, name, sizes)) for name in reduced}
+    groups = _sides(region, sizes)
+    sides = [tuple(_side_choices(group, sizes, single=len(groups) > 2)) for group in groups]
+    tiled = {name for group in groups for name in group}
+    rows = {} if groups else _row_choices(region, sizes)
+    sides += [tuple({name: n} for n in rows.get(name, (1,))) for name in region.parallel if name not in tiled]
+    few = [frozenset(group) for group in groups if math.prod(sizes[name] for name in group) <= FEW]
+    moved = [columns for columns in few if any(_comes_first(columns, value) for value in region.reductions)]
+    deferred = (False, True) if any(_may_defer(value, region) for value in region.reductions) else (False,)
+    space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred)
+    if space.points():
+        return space
+    ones = [(*axis, dict.fromkeys(axis[0], 1)) for axis in sides]
+    return Space(region, tuple(ones), {n: (*axis, (1, False)) for n, axis in choices.items()}, space.columns, deferred)
 
 
-def _fitting(
-    region: Region,
-    grid_choices: Mapping[str, Sequence[int]],
-    reduced: Sequence[str],
-    reduced_choices: Sequence[Sequence[tuple[int, bool]]],
-) -> Iterator[Tiling]:
-    for tiles in itertools.product(*grid_choices.values()):
-        grid = dict(zip(grid_choices, tiles, strict=True))
-        for chunks in itertools.product(*reduced_choices):
-            extents = {name: extent for name, (extent, _) in zip(reduced, chunks, strict=True)}
-            resident = frozenset(name for name, (_, whole) in zip(reduced, chunks, strict=True) if whole)
-            if not _small_enough(region, {**grid, **extents}):
-                continue
-            yield Tiling(grid, extents, resident)
+def _sides(region: Region, sizes: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """The output dims that only one operand of a contraction has, for each operand: the largest first."""
+    found: list[set[str]] = []
+    for value in region.reductions:
+        if value.op == "contract":
+            left, right = (set(operand.names) for operand in value.operands)
+            for side in (left - right, right - left):
+                names = side & set(region.parallel) - _outer_parts(region)
+                together = [other for other in found if other & names]
+                found = [other for other in found if not other & names]
+                found += [names.union(*together)] if names else []
+    in_order = {name: index for index, name in enumerate(region.parallel)}
+    sides = (tuple(sorted(side, key=lambda name: (-sizes[name], -in_order[name]))) for side in found)
+    return sorted(sides, key=lambda side: min(in_order[name] for name in side))
 
 
-def _grid_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
-    tiled = _contracted_dims(region, sizes)
-    if not tiled:
-        return _row_choices(region, sizes)
-    one = [1] if len(tiled) > 2 else []
-    return {name: [*_powers(sizes[name], 128), *one] if name in tiled else (1,) for name in region.parallel}
+def _side_choices(group: Sequence[str], sizes: Mapping[str, int], *, single: bool) -> Iterator[Mapping[str, int]]:
+    """The largest dim alone in tiles, then together with others until the rows are filled."""
+    largest = group[0]
+    powers = _powers(sizes[largest], 128)
+    plain = [{largest: extent} for extent in powers]
+    packed = [_filled(group, sizes, rows) for rows in ROWS]
+    found: dict[tuple[int, ...], Mapping[str, int]] = {}
+    for tiles in (*packed, *plain, *([{}] if single else [])):
+        extents = {name: tiles.get(name, 1) for name in group}
+        found.setdefault(tuple(extents.values()), extents)
+    yield from sorted(found.values(), key=lambda tiles: -math.prod(tiles.values()))
+
+
+def _filled(group: Sequence[str], sizes: Mapping[str, int], rows: int) -> dict[str, int]:
+    """Tiles of ``rows`` elements at most: all of the first dims, then some of the next one."""
+    tiles: dict[str, int] = {}
+    for name in group:
+        tiles[name] = min(next_power(sizes[name]), rows)
+        rows //= tiles[name]
+    return tiles if math.prod(tiles.values()) >= MINIMUM else {group[0]: MINIMUM}
 
 
 def _powers(extent: int, largest: int) -> list[int]:
@@ -63,21 +142,10 @@ def _powers(extent: int, largest: int) -> list[int]:
     return [top, *powers] if largest < top <= MAX_RESIDENT else powers
 
 
-def _contracted_dims(region: Region, sizes: Mapping[str, int]) -> set[str]:
-    """The output dims to tile: of each contraction the largest one that only its left or only its right operand has."""
-    found: set[str] = set()
-    for value in region.reductions:
-        if value.op == "contract":
-            left, right = (set(operand.names) for operand in value.operands)
-            for side in (left - right, right - left):
-                candidates = [name for name in region.parallel if name in side - _outer_parts(region)]
-                found |= {max(candidates, key=lambda name: sizes[name])} if candidates else set()
-    return found
-
-
 def _outer_parts(region: Region) -> set[str]:
-    """The outer dims of splits: a block or an iteration takes one part."""
-    return {outer for outer, _ in region.parts.values()}
+    """The outer dims of splits whose parts are in this region: a block or an iteration takes one part."""
+    names = {name for value in region.upstream for name in value.names}
+    return {part.outer for inner, part in region.parts.items() if inner in names}
 
 
 def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
@@ -87,7 +155,8 @@ def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence
     tiled = [name for name in inner if name in fastest] or inner[-1:]
     choices: dict[str, Sequence[int]] = dict.fromkeys(region.parallel, (1,))
     for name in tiled[:2]:
-        limits = ROW_TILES if len(tiled) == 1 and not region.reductions else (64, 16)
+        limits = ROW_TILES if len(tiled) == 1 else (64, 16)
+        limits = REDUCED_ROW_TILES if region.reductions else limits
         choices[name] = tuple(dict.fromkeys(min(limit, next_power(sizes[name])) for limit in limits))
     return choices
 
@@ -96,6 +165,8 @@ def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> lis
     """(tile extent, resident) for a reduced dim."""
     if name in _outer_parts(region):
         return [(1, False)]
+    if any(name == part.outer for part in region.parts.values()):
+        return [(extent, False) for extent in dict.fromkeys((next_power(sizes[name]), 1))]
     whole = max(MINIMUM, next_power(sizes[name]))
     inside = any(name in value.attrs["over"] and _is_nested(value, region) for value in region.reductions)
     static = name in region.static_dims and name not in region.parts
@@ -125,3 +196,14 @@ def _small_enough(region: Region, tiles: Mapping[str, int]) -> bool:
     return all(elements(names) <= MAX_TILE for names in computed) and all(
         elements(value.names) <= 2 * MAX_TILE for value in region.memory
     )
+
+
+def _comes_first(columns: frozenset[str], value: Value) -> bool:
+    """Whether another dim follows one of these in the value."""
+    return sorted(value.names, key=columns.__contains__) != list(value.names)
+
+
+def _may_defer(value: Value, region: Region) -> bool:
+    """Whether a loop may keep the elements of a sum apart: of computed values, over one dim."""
+    summed = value.op == "reduce" and value.attrs["kind"] == "sum" and len(value.attrs["over"]) == 1
+    return summed and value.operands[0].op != "constant"

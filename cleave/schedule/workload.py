@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cleave.dialects.size import SizeLike
@@ -118,7 +118,7 @@ def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) ->
 
 def _is_pipelined(block: Block) -> bool:
     """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers."""
-    return any(i.op == "contract" and _on_tensor_cores(i) for i in block.instructions)
+    return any(i.op == "contract" and is_tensor_core(i) for i in block.instructions)
 
 
 def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
@@ -165,28 +165,30 @@ def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:
     return max(width, math.gcd(VECTOR, multiple * width))
 
 
-def is_tensor_core(a: Ref, b: Ref, over: tuple[str, ...]) -> bool:
+def is_tensor_core(contraction: Instruction) -> bool:
     """Whether tiles of these shapes and types go to the tensor cores."""
-    rows, columns, depth = contraction_shape(a, b, over)
-    narrow = {a.tile.dtype, b.tile.dtype} <= {"f16", "bf16", "tf32", "f8E4M3FN", "f8E5M2"}
-    return narrow and min(rows, depth) >= 16 and columns >= 8
+    rows, columns, depth = contraction_shape(contraction)
+    types = {operand.tile.dtype for operand in contraction.operands}
+    return types <= {"f16", "bf16", "tf32", "f8E4M3FN", "f8E5M2"} and min(rows, depth) >= 16 and columns >= 8
 
 
-def _on_tensor_cores(contraction: Instruction) -> bool:
+def contraction_shape(contraction: Instruction) -> tuple[int, int, int]:
+    """(rows, columns, depth): extents of the dims that the result has first and last, each of one operand alone, and
+    of those summed; 0 where dims of both operands are kept. Fewer than 16 rows are taken for columns."""
     a, b = contraction.operands
-    return is_tensor_core(a, b, tuple(contraction.attrs["over"]))
-
-
-def contraction_shape(a: Ref, b: Ref, over: tuple[str, ...]) -> tuple[int, int, int]:
-    """(rows, columns, depth): extents of the dims only in a, only in b, and summed; 0 where dims of both are kept."""
-
-    def extent(ref: Ref, names: set[str]) -> int:
-        return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
-
-    summed, left, right = set(over), set(a.names), set(b.names)
+    summed, left, right = set(contraction.attrs["over"]), set(a.names), set(b.names)
     if (left & right) - summed:
         return 0, 0, 0
-    return extent(a, left - right), extent(b, right - left), extent(a, summed & left)
+    sides = [(_extent(a, left - right), left - right), (_extent(b, right - left), right - left)]
+    names = contraction.result.names
+    if names and names[0] in sides[1][1]:
+        sides.reverse()
+    (rows, _), (columns, _) = sides
+    return max(rows, columns) if rows < 16 else rows, min(rows, columns) if rows < 16 else columns, _extent(a, summed)
+
+
+def _extent(ref: Ref, names: Iterable[str]) -> int:
+    return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
 
 
 def _chained_rows(block: Block) -> list[int]:
@@ -195,10 +197,9 @@ def _chained_rows(block: Block) -> list[int]:
     found: list[int] = []
     for instruction in block.instructions:
         fed = not computed.isdisjoint(instruction.operands)
-        if instruction.op == "contract" and _on_tensor_cores(instruction):
+        if instruction.op == "contract" and is_tensor_core(instruction):
             if fed:
-                a, b = instruction.operands
-                rows = contraction_shape(a, b, tuple(instruction.attrs["over"]))[0]
+                rows = contraction_shape(instruction)[0]
                 found += [rows] if rows >= WGMMA_ROWS else []
             computed.add(instruction.result)
         elif fed and not instruction.body:
@@ -211,16 +212,15 @@ WGMMA_ROWS = 64
 
 def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -> None:
     a, b = instruction.operands
-    over = tuple(instruction.attrs["over"])
     everything = {dim.name: dim.size.value or 1 for ref in (a, b) for dim in ref.tile.dims}
     flops = 2.0 * math.prod(everything.values())
-    if not is_tensor_core(a, b, over):
+    if not is_tensor_core(instruction):
         chain.elements += flops / 2
         work.fma += chain.trips * flops
         return
     flops *= 2.0 if "tf32" in (a.tile.dtype, b.tile.dtype) else 1.0
     work.tensor += chain.trips * flops
-    if contraction_shape(a, b, over)[0] >= WGMMA_ROWS:
+    if contraction_shape(instruction)[0] >= WGMMA_ROWS:
         chain.wgmma += flops
         chain.wgmmas += 1
     else:
@@ -259,7 +259,7 @@ def _live(kernel: Kernel) -> int:
         for instruction in block.instructions:
             if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
                 continue
-            if instruction.op == "contract" and not _on_tensor_cores(instruction):
+            if instruction.op == "contract" and not is_tensor_core(instruction):
                 largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))
             if instruction.result.type and instruction.result not in in_place:
                 largest = max(largest, _bytes(instruction.result))
