@@ -93,7 +93,7 @@ LOADS = [
     (matmul("k", "n"), []),  # rows of 2k and 2n bytes: no multiples of 16
     (matmul("k=44"), ["desc:1:0,1:"]),
     (matmul("k", "n", "f16", *FACTS), ["desc:0:0,1:", "desc:1:0,1:"]),
-    (split_matmul(), []),  # the last part ends before its tensor does
+    (split_matmul(), ["desc:0:0,1,2:"]),  # where the parts are combined; the last part ends before its tensor does
     (graphs.attention(division_last=True), [f"desc:{i}:0,1,2:1x" for i in range(3)]),
 ]
 
