@@ -71,7 +71,7 @@ class Descriptors:
         """Whether what the tile has along an axis exists, or is past the tensor's own end and to be 0."""
         dim, offset, bound = access.memory.type.dims[axis], access.offsets[axis], access.bounds[axis]
         size, facts = self.scalars.known(dim.size), self.scalars.facts
-        if not fits(offset.low, offset.high) or offset.low < 0:
+        if not fits(offset.low, offset.high):
             return False
         if dim.name not in access.in_bounds:
             ends = bound.size is not None and facts.equal(bound.size, size) is Answer.YES

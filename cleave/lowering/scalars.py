@@ -219,6 +219,7 @@ _LIMITS: Mapping[str, Callable[[Scalar, Scalar], Size | None]] = {
     "muli": _times,
     "divui": lambda a, b: ceildiv(a.limit, b.size) if a.limit is not None and b.size is not None else None,
     "remui": lambda a, b: b.size,
+    "minsi": lambda a, b: b.limit if b.limit is not None else a.limit,
 }
 
 

@@ -15,6 +15,7 @@ from cleave.dialects.graph import Graph
 from cleave.dialects.size import SizeLike
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel, TileProgram
+from cleave.schedule.traffic import dram_reads
 from cleave.schedule.workload import BYTES, Chain, Workload, trip_count, workload
 
 __all__ = [
@@ -26,10 +27,13 @@ OVERLAP = 0.3
 """Share of the shorter one of two things that compete for a multiprocessor which the longer one does not hide."""
 WARP_ROWS = 16
 """Rows of a contraction that one warp computes."""
+<<<<<<< HEAD
 CACHE_MISSES = 0.15
 """Share of repeated reads that miss the L2 cache where the tensors together do not fit it."""
 MOST_REGISTERS = 255
 """Registers that a thread can have; more than these are spilled to memory."""
+=======
+>>>>>>> 2468f86 (schedule: blocks may go through the output in bands; DRAM traffic from the tiles that running blocks share; bench: schedules of large contractions)
 REGISTERS_BASE = 45
 REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
@@ -103,7 +107,8 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
     traffic = blocks * (work.loaded + work.stored)
-    misses = work.compulsory if work.compulsory <= target.l2_size else max(work.compulsory, CACHE_MISSES * traffic)
+    reads = dram_reads(work.walk, work.streams, target.sms * resident, target.l2_size)
+    misses = max(work.compulsory, reads + blocks * work.stored)
     repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
     busy = blocks * idle * repeat
     tensor = work.tensor + (target.mma_slowdown - 1) * work.mma

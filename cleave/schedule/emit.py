@@ -61,10 +61,12 @@ class _Emitter:
             self._store(output, self.value(result, root), root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
-        return Kernel(name, arguments, written, (grid.size,), root.builder.block, num_warps=4, num_stages=1)
+        block = root.builder.block
+        return Kernel(name, arguments, written, (grid.size,), block, num_warps=4, num_stages=1, order=grid.order)
 
     def _open_grid(self, root: Scope) -> Grid:
-        grid = grid_of([(name, self.spans.sizes[name], self.tiling.grid[name]) for name in self.region.parallel])
+        tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in self.region.parallel]
+        grid = grid_of(tiles, self.tiling.group)
         offsets = grid.offsets(root.builder, self.extents)
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
             root.spans[name] = self.spans.span(root, name, offset, self.tiling.grid[name])

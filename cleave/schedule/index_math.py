@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cleave.dialects.dims import Size, ceildiv, const
-from cleave.schedule.tile_program import Ref, TileBuilder
+from cleave.schedule.tile_program import Order, Ref, TileBuilder
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Thread blocks in one row (axis x has room for 2³¹); the last of ``axes`` varies fastest.
+    """Thread blocks in one row (axis x has room for 2³¹), which go through the tiles in an ``Order``.
 
     ``axes``: (dim, number of tiles, tile extent).
     """
 
     axes: tuple[tuple[str, Size, int], ...]
+    group: int = 1
 
     @property
     def size(self) -> Size:
@@ -25,22 +26,47 @@ class Grid:
             total = total * count
         return total
 
+    @property
+    def order(self) -> Order:
+        return Order(tuple((name, count) for name, count, _ in self.axes), self.group)
+
     def offsets(self, builder: TileBuilder, extents: Mapping[str, int]) -> dict[str, Ref]:
         """The first index of this block's tile along each dim."""
-        offsets: dict[str, Ref] = {}
+        counts = [self._divisor(count, builder, extents) for _, count, _ in self.axes]
         rest = builder.add("program_id", (), None, axis=0) if self.axes else builder.index(0)
-        for position in range(len(self.axes) - 1, -1, -1):
-            name, count, tile = self.axes[position]
-            tiles = builder.extent(count, extents)
-            if builder.constant_of(tiles) == 0:
-                tiles = builder.index(1)  # No block runs, and 0 is no divisor.
-            coordinate = builder.arith("remui", rest, tiles) if position else rest
+        coordinates: list[Ref] = []
+        if self.group > 1 and len(self.axes) > 1:
+            coordinates = self._banded(builder, rest, counts)
+            rest, counts = coordinates.pop(0), counts[:-2]
+        for position in range(len(counts) - 1, -1, -1):
+            coordinates.insert(0, builder.arith("remui", rest, counts[position]) if position else rest)
             if position:
-                rest = builder.arith("divui", rest, tiles)
-            offsets[name] = builder.arith("muli", coordinate, builder.index(tile))
-        return offsets
+                rest = builder.arith("divui", rest, counts[position])
+        tiles = zip(self.axes, coordinates, strict=True)
+        return {name: builder.arith("muli", at, builder.index(tile)) for (name, _, tile), at in tiles}
+
+    def _divisor(self, count: Size, builder: TileBuilder, extents: Mapping[str, int]) -> Ref:
+        tiles = builder.extent(count, extents)
+        return builder.index(1) if builder.constant_of(tiles) == 0 else tiles  # No block runs, and 0 is no divisor.
+
+    def _banded(self, builder: TileBuilder, rest: Ref, counts: Sequence[Ref]) -> list[Ref]:
+        """What the axes before the last two share out, and the coordinates on these."""
+        rows, columns = counts[-2:]
+        group, one = builder.index(self.group), builder.index(1)
+        plane = builder.arith("muli", rows, columns)
+        within = builder.arith("remui", rest, plane) if len(counts) > 2 else rest
+        outer = builder.arith("divui", rest, plane) if len(counts) > 2 else builder.index(0)
+        band = builder.arith("muli", group, columns)
+        last = builder.arith("subi", rows, one)
+        # The minima and maxima change nothing; what is known of an index is read from them.
+        first = builder.arith("minsi", builder.arith("muli", builder.arith("divui", within, band), group), last)
+        height = builder.arith("maxsi", builder.arith("minsi", builder.arith("subi", rows, first), group), one)
+        at = builder.arith("remui", within, band)
+        row = builder.arith("minsi", builder.arith("addi", first, builder.arith("remui", at, height)), last)
+        column = builder.arith("minsi", builder.arith("divui", at, height), builder.arith("subi", columns, one))
+        return [outer, row, column]
 
 
-def grid_of(tiles: Sequence[tuple[str, Size, int]]) -> Grid:
+def grid_of(tiles: Sequence[tuple[str, Size, int]], group: int = 1) -> Grid:
     """The grid over dims of these (name, size, tile extent)."""
-    return Grid(tuple((name, ceildiv(size, const(extent)), extent) for name, size, extent in tiles))
+    return Grid(tuple((name, ceildiv(size, const(extent)), extent) for name, size, extent in tiles), group)

@@ -64,11 +64,24 @@ class Block:
                 yield from instruction.body.walk()
 
 
+@dataclass(frozen=True)
+class Order:
+    """Which tiles the thread blocks compute, one after the other: the last of ``axes`` (dim, tiles) varies fastest.
+
+    With a ``group`` of g > 1, the last two axes are gone through in bands of g tiles of the first of the two, each band
+    along that one first: blocks that run together share more of what they read.
+    """
+
+    axes: tuple[tuple[str, Size], ...]
+    group: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """A grid of thread blocks that run ``body``; ``outputs`` are those of ``arguments`` that it writes.
 
     ``descriptors``: matrices are loaded through tensor descriptors where that is possible, not through pointers.
+    ``order``: in which the grid goes through the output, where that is known.
     """
 
     name: str
@@ -79,6 +92,7 @@ class Kernel:
     num_warps: int
     num_stages: int
     descriptors: bool = False
+    order: Order | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,5 +223,7 @@ _FOLD = {
     "divui": lambda x, y: x // y,
     "remui": lambda x, y: x % y,
     "minui": min,
+    "minsi": min,
+    "maxsi": max,
     "maxui": max,
 }

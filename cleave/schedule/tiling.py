@@ -14,7 +14,7 @@ class Tiling:
 
     ``resident`` dims are covered by one tile, without a loop. ``columns`` come last in every tile: where they are the
     few of two sides of a contraction, its rows, of which tensor cores want 64, are the other side. ``deferred``: loops
-    keep a sum for each element of a tile, which are added up after the loop.
+    keep a sum for each element of a tile, which are added up after the loop. ``group``: see ``Order``.
     """
 
     grid: Mapping[str, int]
@@ -22,6 +22,7 @@ class Tiling:
     resident: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
     deferred: bool = False
+    group: int = 1
 
     def looped(self, reduction: Value) -> tuple[str, ...]:
         """The dims that a reduction loops over, outermost first."""

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cleave.dialects.dims import Size
 from cleave.dialects.size import SizeLike
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref
+from cleave.schedule.traffic import Stream, Walk
 
 BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i16": 2, "index": 8}
 SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
@@ -48,7 +50,7 @@ class Workload:
     loops. ``live``: bytes of accumulators and the largest tile of register code. ``mma``: the part of ``tensor`` that
     tiles of less than 64 rows do by ``mma.sync``. ``requests``: as in ``Chain``. ``chained_rows``: of the tile of a
     contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the warps, and if
-    they are too few, warps repeat one another's work.
+    they are too few, warps repeat one another's work. ``walk`` and ``streams``: see ``traffic``.
     """
 
     blocks: int = 0
@@ -66,6 +68,8 @@ class Workload:
     alu: float = 0.0
     chained_rows: int = 0
     chains: list[Chain] = field(default_factory=list[Chain])
+    walk: Walk = field(default_factory=lambda: Walk(()))
+    streams: list[Stream] = field(default_factory=list[Stream])
 
 
 def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeLike] | None = None) -> Workload:
@@ -81,16 +85,21 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
     work.resident, work.streamed = _shared(kernel)
     work.chained_rows = min((rows for block in _blocks(kernel.body) for rows in _chained_rows(block)), default=0)
     widths = {argument: _access(argument, known or {}) for argument in kernel.arguments}
-    _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths), work)
+    axes: tuple[tuple[str, Size], ...] = ()
+    if kernel.order:
+        axes = kernel.order.axes
+        work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
+    _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths, tuple(name for name, _ in axes)), work)
     return work
 
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """The sizes of symbols, and how many bytes a thread reads at once from each tensor."""
+    """The sizes of symbols, how many bytes a thread reads at once from each tensor, and the grid's dims in order."""
 
     sizes: Mapping[str, int]
     widths: Mapping[Ref, int]
+    axes: tuple[str, ...]
 
 
 def _elements(ref: Ref) -> int:
@@ -132,6 +141,9 @@ def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, wo
     if op == "load":
         size, width = _bytes(instruction.result), around.widths[instruction.operands[0]]
         work.loaded += chain.trips * size
+        source = instruction.operands[0]
+        shared = frozenset(axis for axis, name in enumerate(around.axes) if name in source.names)
+        work.streams.append(Stream(chain.trips * size, shared, _bytes_of(source, around.sizes)))
         if chain.pipelined and width == VECTOR:
             chain.copied += size
         else:

@@ -1,0 +1,65 @@
+"""How much of what thread blocks read comes from DRAM: which tiles the blocks share that run at about the same time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What each block reads of one tensor of ``size`` bytes: ``bytes``, the same for blocks alike along ``axes``.
+
+    ``axes`` are positions in the grid's order.
+    """
+
+    bytes: float
+    axes: frozenset[int]
+    size: int
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The order of a grid in numbers: tiles along each axis, the last one fastest, in bands (see ``Order``)."""
+
+    tiles: tuple[int, ...]
+    group: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.tiles)
+
+    def spans(self, window: int) -> tuple[int, ...]:
+        """About how many tiles along each axis so many blocks in a row have."""
+        tiles, group = list(self.tiles), 1
+        if len(tiles) > 1 and self.group > 1:
+            # A band as an axis of its own: bands, columns, then the rows of a band.
+            group = min(self.group, tiles[-2])
+            tiles[-2:] = [math.ceil(tiles[-2] / group), tiles[-1], group]
+        found: list[int] = []
+        for position, extent in enumerate(tiles):
+            inner = math.prod(tiles[position + 1 :])
+            found.append(min(extent, math.ceil(window / inner)))
+        if group > 1:
+            bands, columns, rows = found[-3:]
+            found[-3:] = [min(bands * rows, self.tiles[-2]), columns]
+        return tuple(found)
+
+
+def dram_reads(walk: Walk, streams: Sequence[Stream], running: int, cache: int) -> float:
+    """Bytes read from DRAM when ``running`` blocks at a time go through the grid, behind a cache of ``cache`` bytes.
+
+    Blocks that run together read each tile once; those after them find it in the cache if all that was read by then
+    fits.
+    """
+    window = max(1, min(running, walk.blocks))
+    while window < walk.blocks and _distinct(walk, streams, 2 * window) <= cache:
+        window *= 2
+    return math.ceil(walk.blocks / window) * _distinct(walk, streams, window) if walk.blocks else 0.0
+
+
+def _distinct(walk: Walk, streams: Sequence[Stream], window: int) -> float:
+    spans = walk.spans(window)
+    each = (min(stream.bytes * math.prod(spans[axis] for axis in stream.axes), stream.size) for stream in streams)
+    return sum(each)
