@@ -27,13 +27,8 @@ OVERLAP = 0.3
 """Share of the shorter one of two things that compete for a multiprocessor which the longer one does not hide."""
 WARP_ROWS = 16
 """Rows of a contraction that one warp computes."""
-<<<<<<< HEAD
-CACHE_MISSES = 0.15
-"""Share of repeated reads that miss the L2 cache where the tensors together do not fit it."""
 MOST_REGISTERS = 255
 """Registers that a thread can have; more than these are spilled to memory."""
-=======
->>>>>>> 2468f86 (schedule: blocks may go through the output in bands; DRAM traffic from the tiles that running blocks share; bench: schedules of large contractions)
 REGISTERS_BASE = 45
 REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
