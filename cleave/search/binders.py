@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import permutations, product
 
 from cleave.dialects.dims import Size
+from cleave.search import monotone
 from cleave.search.normal_form import Arithmetic, content_of
 from cleave.search.terms import (
     ONE,
@@ -266,7 +267,7 @@ class Algebra(Arithmetic):
     # --- maxima and other reductions -------------------------------------------------------------------------------
 
     def max_over(self, names: Sequence[str], poly: Poly) -> Poly:
-        """What does not depend on the names, and positive factors, stand outside."""
+        """What does not depend on the names, positive factors and monotone functions stand outside."""
         dependent = {m: c for m, c in poly if mono_free(m) & set(names)}
         outside = self.poly({m: c for m, c in poly if m not in dependent})
         if not dependent:
@@ -279,6 +280,9 @@ class Algebra(Arithmetic):
             mono, c = body.terms[0]
             factor = tuple((a, e) for a, e in mono if not a.free & set(names) and positive(((a, e),)))
             body = self.of_mono(tuple(pair for pair in mono if pair not in factor), c)
+            inner = monotone.maximum_inside(self, names, body)
+            if inner is not None:
+                return self.add(outside, self.scale(self.mul(inner, self.of_mono(factor)), content))
         body, bound = self._unmerge([name for name in names if name in body.free], body)
         atom = body.single
         if atom is not None and atom.kind == "max":

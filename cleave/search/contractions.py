@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from cleave.search.monotone import exponent_of
 from cleave.search.space import Node, Space
-from cleave.search.stability import exponent_of
 from cleave.search.terms import Atom, Mono, OutOfFuel, Poly
 
 MAX_UNITS = 9

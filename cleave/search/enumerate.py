@@ -7,9 +7,9 @@ from fractions import Fraction
 
 from cleave.search.contractions import contraction_nodes
 from cleave.search.merge import unmerged_nodes
+from cleave.search.monotone import exponent_of
 from cleave.search.space import Node, Space
 from cleave.search.split import split_nodes
-from cleave.search.stability import exponent_of
 from cleave.search.terms import Atom, Mono, Number, Poly, mono_free, simple
 
 
@@ -19,8 +19,8 @@ def nodes_of(space: Space, poly: Poly) -> Iterator[Node]:
         yield Node("const", (poly.constant,), ())
         return
     yield from unmerged_nodes(space, poly)
-    if space.is_known_maximum(poly):
-        return  # taking a factor out of it would only make a second maximum
+    if space.is_known_maximum(poly) and not any(atom.kind == "exp" for mono, _ in poly for atom, _ in mono):
+        return  # taking a factor out of it would only make a second maximum; in an exponent it may cancel
     chi = _common_condition(poly)
     if chi is not None:
         yield from _select_nodes(space, poly, chi)

@@ -1,14 +1,19 @@
 """Elements of a pair of prime fields, for testing equality at random points.
 
 An element is a pair (a mod P, b mod Q) with Q a divisor of P-1: exp takes the second part to a power of a root of
-unity of order Q in the first, so ``exp(x+y) = exp(x)·exp(y)`` holds, and has no second part itself. Order, and with it
-maxima and comparisons, is one fixed order of the first parts: a lattice, but not compatible with addition. Functions
-without algebraic laws are hashes of the first parts.
+unity of order Q in the first, so ``exp(x+y) = exp(x)·exp(y)`` holds, and has no second part itself. Functions without
+algebraic laws are hashes of the first parts.
+
+A field has no order. So beside the pair goes a real number, the value of the same program on random reals, and order,
+with it maxima and comparisons, is that of the reals: a maximum picks the element whose real is the largest. It is a
+lattice, and what is true of the order of all reals is true here: ``max(x+c) = max(x)+c``, ``max(2x) = 2·max(x)``,
+``max exp(x) = exp(max x)``. Reals only choose; what is compared are the pairs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -24,12 +29,12 @@ ROOT = 4  # of order Q in the field of P
 
 
 class Element:
-    """``b`` is None where only the first part is known. ``held``: a type that holds it already."""
+    """``b`` is None where only the first part is known. ``real`` orders elements. ``held``: a type that holds it."""
 
-    __slots__ = ("a", "b", "held")
+    __slots__ = ("a", "b", "held", "real")
 
-    def __init__(self, a: int, b: int | None, held: str = "") -> None:
-        self.a, self.b, self.held = a, b, held
+    def __init__(self, a: int, b: int | None, real: float, held: str = "") -> None:
+        self.a, self.b, self.real, self.held = a, b, real, held
 
     def __repr__(self) -> str:
         return f"({self.a}, {self.b})"
@@ -52,16 +57,23 @@ LOWEST, UNDEFINED = Special("-inf"), Special("undefined")
 
 def number(value: Fraction | int) -> Element:
     value = Fraction(value)
-    return Element(
-        value.numerator * pow(value.denominator, -1, P) % P, value.numerator * pow(value.denominator, -1, Q) % Q
-    )
+    a, b = (value.numerator * pow(value.denominator, -1, prime) % prime for prime in (P, Q))
+    return Element(a, b, float(value))
 
 
-def hashed(name: str, *parts: object) -> Element:
-    """A pseudo-random element that depends on the name and the first parts only."""
+def hashed(name: str, real: float, *parts: object) -> Element:
+    """A pseudo-random element that depends on the name and the first parts only, with a real of its own."""
     text = name + "|" + "|".join(str(part.a) if isinstance(part, Element) else str(part) for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=32).digest()
-    return Element(int.from_bytes(digest[:16], "big") % P, int.from_bytes(digest[16:], "big") % Q)
+    return Element(int.from_bytes(digest[:16], "big") % P, int.from_bytes(digest[16:], "big") % Q, real)
+
+
+def _real(function: Callable[..., float], *elements: Element) -> float:
+    """The function of the reals; NaN where it has no value, or one that no float holds."""
+    try:
+        return function(*(element.real for element in elements))
+    except (ArithmeticError, ValueError):
+        return math.nan
 
 
 def _defined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,14 +94,14 @@ def add(x: Any, y: Any) -> Any:
     for one, other in ((x, y), (y, x)):
         if one.a == 0 and one.b == 0:
             return other
-    return Element((x.a + y.a) % P, _both(x.b, y.b, lambda u, v: u + v))
+    return Element((x.a + y.a) % P, _both(x.b, y.b, lambda u, v: u + v), x.real + y.real)
 
 
 @_defined
 def neg(x: Any) -> Any:
     if x is LOWEST:
         return UNDEFINED
-    return Element(-x.a % P, None if x.b is None else -x.b % Q)
+    return Element(-x.a % P, None if x.b is None else -x.b % Q, -x.real)
 
 
 @_defined
@@ -103,14 +115,14 @@ def sub(x: Any, y: Any) -> Any:
 def mul(x: Any, y: Any) -> Any:
     if x is LOWEST or y is LOWEST:
         return UNDEFINED
-    return Element(x.a * y.a % P, _both(x.b, y.b, lambda u, v: u * v))
+    return Element(x.a * y.a % P, _both(x.b, y.b, lambda u, v: u * v), x.real * y.real)
 
 
 @_defined
 def inverse(x: Any) -> Any:
     if x is LOWEST or x.a == 0:
         return UNDEFINED
-    return Element(pow(x.a, -1, P), None if not x.b else pow(x.b, -1, Q))
+    return Element(pow(x.a, -1, P), None if not x.b else pow(x.b, -1, Q), _real(lambda v: 1.0 / v, x))
 
 
 def div(x: Any, y: Any) -> Any:
@@ -126,14 +138,14 @@ def sqrt(x: Any) -> Any:
     if a * a % P != x.a:
         return UNDEFINED
     b = None if x.b is None else pow(x.b, (Q + 1) // 4, Q)
-    return Element(a, b if b is not None and x.b is not None and b * b % Q == x.b else None)
+    return Element(a, b if b is not None and x.b is not None and b * b % Q == x.b else None, _real(math.sqrt, x))
 
 
 @_defined
 def exp(x: Any) -> Any:
     if x is LOWEST:
-        return Element(0, None)
-    return UNDEFINED if x.b is None else Element(pow(ROOT, x.b, P), None)
+        return Element(0, None, 0.0)
+    return UNDEFINED if x.b is None else Element(pow(ROOT, x.b, P), None, _real(math.exp, x))
 
 
 @_defined
@@ -142,20 +154,34 @@ def absolute(x: Any) -> Any:
         return UNDEFINED
     a = x.a if pow(x.a, (P - 1) // 2, P) <= 1 else P - x.a
     b = x.b if x.b is None or pow(x.b, (Q - 1) // 2, Q) <= 1 else Q - x.b
-    return Element(a, b)
+    return Element(a, b, abs(x.real))
 
 
-def order(x: Any) -> tuple[int, int]:
-    return (0, 0) if x is LOWEST else (1, x.a * 0x9E3779B97F4A7C15 % P)
+def is_square(a: int) -> bool:
+    """Whether it has a root in the field of P. Of what is random, these stand for the positive numbers."""
+    return pow(a, (P - 1) // 2, P) <= 1
 
 
-@_defined
-def maximum(x: Any, y: Any) -> Any:
-    return x if order(x) >= order(y) else y
+def compare(x: Any, y: Any) -> Any:
+    """-1, 0 or 1, by the reals; UNDEFINED where these do not tell."""
+    if x is LOWEST or y is LOWEST:
+        return (x is not LOWEST) - (y is not LOWEST)
+    if x.a == y.a:
+        return 0
+    if math.isnan(x.real) or math.isnan(y.real) or x.real == y.real:
+        return UNDEFINED
+    return 1 if x.real > y.real else -1
 
 
-def minimum(x: Any, y: Any) -> Any:
-    return neg(maximum(neg(x), neg(y)))
+def _extremum(sign: int) -> Callable[[Any, Any], Any]:
+    def choose(x: Any, y: Any) -> Any:
+        found = compare(x, y)
+        return UNDEFINED if found is UNDEFINED else x if sign * found >= 0 else y
+
+    return _defined(choose)
+
+
+maximum, minimum = _extremum(1), _extremum(-1)
 
 
 @_defined
@@ -169,7 +195,7 @@ def power(x: Any, y: Any) -> Any:
             for _ in range(abs(twice) if twice % 2 else abs(twice) // 2):
                 result = mul(result, base)
             return inverse(result) if twice < 0 else result
-    return hashed("pow", x, y)
+    return hashed("pow", _real(math.pow, x, y), x, y)
 
 
 @_defined
@@ -179,21 +205,23 @@ def sigmoid(x: Any) -> Any:
 
 @_defined
 def exp2(x: Any) -> Any:
-    return LOWEST if x is LOWEST else exp(mul(x, hashed("log", number(2))))
+    return LOWEST if x is LOWEST else exp(mul(x, _log(number(2))))
 
 
 def rounded(x: Any, dtype: str) -> Any:
     """A user's rounding: some element of the type, the same one for the same argument."""
     if isinstance(x, Special) or x.held == dtype:
         return x
-    result = hashed(f"round_{dtype}", x)
+    result = hashed(f"round_{dtype}", x.real, x)
     result.held = dtype
     return result
 
 
-def _opaque(name: str) -> Callable[..., Any]:
-    return _defined(lambda *args: hashed(name, *args))
+def _opaque(name: str, function: Callable[[float], float]) -> Callable[..., Any]:
+    return _defined(lambda x: hashed(name, math.nan if x is LOWEST else _real(function, x), x))
 
+
+_log = _opaque("log", math.log)
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": add,
@@ -210,9 +238,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": minimum,
     "pow": power,
     "sigmoid": sigmoid,
-    "log": _opaque("log"),
-    "tanh": _opaque("tanh"),
-    "erf": _opaque("erf"),
+    "log": _log,
+    "tanh": _opaque("tanh", math.tanh),
+    "erf": _opaque("erf", math.erf),
 }
 _INTEGER: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -255,10 +283,10 @@ class FieldDomain:
         if value.op == "cast":
             return self._cast(value.operands[0].dtype, value.dtype)
         if value.op == "cmp":
-            compare = _COMPARE[value.attrs["predicate"]]
+            holds = _COMPARE[value.attrs["predicate"]]
             if ops.is_float(value.operands[0].dtype):
-                return _defined(lambda x, y: compare(order(x), order(y)))
-            return _defined(compare)
+                return _defined(lambda x, y: _defined(holds)(compare(x, y), 0))
+            return _defined(holds)
         if value.op == "select":
             return lambda c, x, y: UNDEFINED if c is UNDEFINED else x if c else y
         if value.dtype == "i1":
@@ -271,7 +299,7 @@ class FieldDomain:
         if ops.is_float(source) and ops.is_float(target):
             return lambda x: x
         if ops.is_float(source):
-            return _defined(lambda x: hashed(target, x).a % (2 if target == "i1" else 128))
+            return _defined(lambda x: hashed(target, 0.0, x).a % (2 if target == "i1" else 128))
         if ops.is_float(target):
             return _defined(lambda x: number(int(x)))
         return _defined(bool if target == "i1" else int)

@@ -10,7 +10,7 @@ from cleave.dialects import ops
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import Fingerprint
 from cleave.search.check_sizes import completed, reduced_symbols, symbols_of
-from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
+from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of, is_square
 from cleave.search.interpret import Interpreter, Unsupported
 
 SAMPLES = 2
@@ -104,13 +104,19 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: str) -> list[Any]:
         for extent in shape:
             count *= extent
         if ops.is_float(value.dtype):
-            items: list[Any] = [Element(rng.randrange(P), rng.randrange(Q), value.dtype) for _ in range(count)]
+            items: list[Any] = [random_element(rng, value.dtype) for _ in range(count)]
         elif value.dtype == "i1":
             items = [bool(rng.getrandbits(1)) for _ in range(count)]
         else:
             items = [rng.randrange(2) for _ in range(count)]
         arrays.append(array_of(items, shape))
     return arrays
+
+
+def random_element(rng: random.Random, held: str = "") -> Element:
+    """Any element; its real is positive where the first part is a square, as roots and absolute values take it."""
+    a, b, real = rng.randrange(P), rng.randrange(Q), abs(rng.gauss(0.0, 1.0))
+    return Element(a, b, real if is_square(a) else -real, held)
 
 
 def work(graph: Graph, sizes: Mapping[str, int]) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
 from cleave.search.lift import Lifter
+from cleave.search.monotone import exponent_of
 from cleave.search.space import Cut, Node, Space
-from cleave.search.stability import Stability, exponent_of
+from cleave.search.stability import Stability
 from cleave.search.terms import Item, OutOfFuel, Pair, Poly
 
 _ALGEBRA = frozenset(

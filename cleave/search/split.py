@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cleave.search.monotone import exponent_of, is_monotone_in_parts
 from cleave.search.space import Node, Space
-from cleave.search.stability import exponent_of
 from cleave.search.terms import Atom, Item, OutOfFuel, Pair, Poly
 
 
@@ -69,15 +69,16 @@ def part_of_maximum(space: Space, poly: Poly) -> Poly | None:
         part = algebra.of_mono(mono, c)
         for atom, e in mono:
             maximum = _maximum_over(space, atom)
-            if maximum is not None and e == 1:
+            if maximum is not None and (e == 1 or atom.kind in ("exp", "poly")):
                 found.append(maximum)
-                part = algebra.mul(algebra.of_mono(tuple(p for p in mono if p[0] is not atom), c), maximum)
+                rest = algebra.of_mono(tuple(p for p in mono if p[0] is not atom), c)
+                part = algebra.mul(rest, algebra.power(maximum, e))
         result = algebra.add(result, part)
     return result if len(found) == 1 else None
 
 
 def _maximum_over(space: Space, atom: Atom) -> Poly | None:
-    """The maximum over one part, of a maximum over the cut dimension or a pointwise maximum that holds one."""
+    """The maximum over one part, of a maximum over the cut dimension, or what a monotone function makes of it."""
     cut, algebra = space.cut, space.algebra
     assert cut is not None
     if atom.kind == "max" and any(size is cut.size for _, size in atom.data[0]):
@@ -90,4 +91,10 @@ def _maximum_over(space: Space, atom: Atom) -> Poly | None:
     if atom.kind == "fn" and atom.data[0] == "max":
         parts = [part for arg in atom.data[1] if (part := part_of_maximum(space, arg)) is not None]
         return parts[0] if len(parts) == 1 else None
-    return None
+    if not is_monotone_in_parts(atom):
+        return None
+    argument = atom.data[1][0] if atom.kind == "fn" else atom.data[0]
+    part = part_of_maximum(space, algebra.of_mono(argument) if atom.kind == "exp" else argument)
+    if part is None or atom.kind == "poly":
+        return part
+    return algebra.exp(part) if atom.kind == "exp" else algebra.apply(atom.data[0], [part])

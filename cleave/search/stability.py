@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cleave.search.binders import Algebra
-from cleave.search.terms import Atom, Mono, Poly, mono_free
+from cleave.search.monotone import exponent_of, holds_maximum
+from cleave.search.terms import Atom, Poly, mono_free
 
 
 @dataclass(frozen=True)
@@ -98,22 +99,3 @@ class Stability:
         mine = algebra.sum_over(used, algebra.exp(exponent))
         theirs = algebra.sum_over(names, algebra.exp(dependent))
         return algebra.sub(family.core, dependent) if mine is theirs else None
-
-
-def holds_maximum(mono: Mono) -> bool:
-    """Whether a factor is a maximum over dims, alone or as an argument of a pointwise maximum."""
-    for atom, _ in mono:
-        if atom.kind == "max":
-            return True
-        if (
-            atom.kind == "fn"
-            and atom.data[0] == "max"
-            and any(holds_maximum(m) for arg in atom.data[1] for m, _ in arg)
-        ):
-            return True
-    return False
-
-
-def exponent_of(algebra: Algebra, mono: Mono) -> Poly:
-    """The sum of the exponents of all exponentials among the factors."""
-    return algebra.poly({atom.data[0]: e for atom, e in mono if atom.kind == "exp"})

@@ -246,6 +246,9 @@ def _is_positive(atom: Atom) -> bool:
         return positive(atom.data[1])
     if atom.kind == "poly":
         return poly_positive(atom.data[0])
+    if atom.kind == "fn" and atom.data[0] == "log":
+        number = atom.data[1][0].constant
+        return number is not None and number > 1
     return False
 
 

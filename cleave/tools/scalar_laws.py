@@ -17,6 +17,7 @@ HEADER = """; The scalar laws behind the normal forms of the programs of one cer
 (declare-fun exp (Real) Real)
 (declare-fun log (Real) Real)
 (declare-fun sqrt (Real) Real)
+(declare-fun rising (Real) Real)
 (define-fun rsqrt ((x Real)) Real (/ 1 (sqrt x)))
 (define-fun sigmoid ((x Real)) Real (/ 1 (+ 1 (exp (- x)))))
 (define-fun max ((x Real) (y Real)) Real (ite (>= x y) x y))
@@ -153,6 +154,22 @@ LAWS: Sequence[Law] = (
         "(max (* a c) (* b c))",
         "(* (max a b) c)",
         "(>= c 0)",
+    ),
+    _law(
+        "a maximum goes into what never falls",
+        "reduce",
+        "(max (rising a) (rising b))",
+        "(rising (max a b))",
+        "(=> (>= a b) (>= (rising a) (rising b)))",
+        "(=> (>= b a) (>= (rising b) (rising a)))",
+    ),
+    _law(
+        "a minimum of inverses is the inverse of a maximum",
+        "div reduce",
+        "(min (/ 1 a) (/ 1 b))",
+        "(/ 1 (max a b))",
+        "(> a 0)",
+        "(> b 0)",
     ),
     _law("a minimum is a maximum", "min", "(min a b)", "(- (max (- a) (- b)))"),
     _law("the absolute of a negative", "abs", "(abs_ (- a))", "(abs_ a)"),

@@ -263,7 +263,6 @@ TABLE: dict[tuple[str, str], Holds] = {
 }
 
 KNOWN_GAPS: dict[tuple[str, str], str] = {
-    ("top_probability", "a reduction less in the chain"): "no law takes the maximum of exp(z - max z) to be 1",
     ("variance", "in parts (Chan)"): "no sum of squared deviations from a part's own mean has a common complement",
 }
 

@@ -12,8 +12,8 @@ from search_programs import PROGRAMS
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.search import fields
-from cleave.search.fields import LOWEST, ROOT, UNDEFINED, Element, P, Q
-from cleave.search.fingerprint import FingerprintChecker
+from cleave.search.fields import LOWEST, ROOT, UNDEFINED, P, Q
+from cleave.search.fingerprint import FingerprintChecker, random_element
 from cleave.search.floats import FloatChecker
 
 SEARCH = Path(fields.__file__).parent
@@ -38,10 +38,6 @@ def test_the_fields() -> None:
     assert ROOT != 1 and pow(ROOT, Q, P) == 1
 
 
-def random_element(rng: random.Random) -> Element:
-    return Element(rng.randrange(P), rng.randrange(Q))
-
-
 def test_laws_of_elements() -> None:
     rng = random.Random(0)
     for _ in range(50):
@@ -51,6 +47,12 @@ def test_laws_of_elements() -> None:
         square = fields.mul(x, x)
         assert fields.sqrt(square).a == fields.absolute(x).a and fields.sqrt(square).b == fields.absolute(x).b
         assert fields.maximum(x, y) is fields.maximum(y, x)
+        top = fields.maximum(x, y)
+        assert fields.maximum(fields.exp(x), fields.exp(y)).a == fields.exp(top).a
+        two, least = fields.number(2), fields.minimum(x, y)
+        assert fields.maximum(fields.mul(two, x), fields.mul(two, y)).a == fields.mul(two, top).a
+        assert fields.maximum(fields.neg(x), fields.neg(y)).a == fields.neg(least).a != fields.neg(top).a
+        assert fields.compare(x, y) == -fields.compare(y, x) != 0 and fields.compare(x, x) == 0
         assert (
             fields.sigmoid(x).a
             == fields.div(fields.number(1), fields.add(fields.number(1), fields.exp(fields.neg(x)))).a
