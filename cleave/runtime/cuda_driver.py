@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from functools import lru_cache
@@ -21,7 +22,9 @@ _POINTER_DEVICE_ORDINAL = 9  # CUpointer_attribute
 _MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _COOPERATIVE_LAUNCH = 16, 75, 95  # CUdevice_attribute
 _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 _INVALID_VALUE = 1
+_COMPUTE_CAPABILITY = (75, 76)  # CUdevice_attribute: major, minor
 _Handle = c_void_p
+_U64 = ctypes.POINTER(c_uint64)
 _TENSOR_MAP_TYPES = {"f8E4M3FN": 0, "f8E5M2": 0, "f16": 6, "f32": 7, "bf16": 9}  # CUtensorMapDataType
 _NOT_INTERLEAVED, _PROMOTION_TO_128_BYTES, _FILL_WITH_ZERO = 0, 2, 0
 
@@ -33,6 +36,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxGetDevice": (ctypes.POINTER(c_int),),
     "cuDeviceGet": (ctypes.POINTER(c_int), c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_Handle), c_int),
+    "cuDeviceGetAttribute": (ctypes.POINTER(c_int), c_int, c_int),
+    "cuMemAlloc_v2": (_U64, c_size_t),
+    "cuMemFree_v2": (c_uint64,),
     "cuModuleLoadData": (ctypes.POINTER(_Handle), c_char_p),
     "cuModuleUnload": (_Handle,),
     "cuModuleGetFunction": (ctypes.POINTER(_Handle), _Handle, c_char_p),
@@ -44,7 +50,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamIsCapturing": (_Handle, ctypes.POINTER(c_int)),
     "cuMemsetD32Async": (ctypes.c_uint64, c_uint, c_size_t, _Handle),
 }
-_U32S, _U64S = ctypes.POINTER(c_uint), ctypes.POINTER(c_uint64)
+_TYPESTRS = {
+    "f16": "<f2", "f32": "<f4", "f64": "<f8", "i1": "|b1", "i8": "|i1", "i16": "<i2", "i32": "<i4", "i64": "<i8",
+}  # fmt: skip
+_U32S, _U64S = ctypes.POINTER(c_uint), _U64
 _OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, c_void_p, _U64S, _U64S, _U32S, _U32S, *(c_int,) * 4),  # 12.0
     "cuFuncGetParamInfo": (_Handle, c_size_t, ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)),  # since CUDA 12.4
@@ -102,6 +111,28 @@ class Driver:
         number = c_int()
         self._call("find the GPU", "cuCtxGetDevice", byref(number))
         return number.value
+
+    def architecture(self) -> str:
+        """Of the current context's GPU: "sm_90"."""
+        found = [c_int(), c_int()]
+        for number, attribute in zip(found, _COMPUTE_CAPABILITY, strict=True):
+            self._call("look at the GPU", "cuDeviceGetAttribute", byref(number), attribute, self.current_device())
+        return f"sm_{found[0].value}{found[1].value}"
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+        """New memory on the current GPU, freed when nobody refers to the array."""
+        return DeviceArray(self, shape, dtype)
+
+    def allocate(self, size: int) -> int:
+        """The address of ``size`` bytes; 0 for none."""
+        address = c_uint64()
+        if size:
+            self._call(f"allocate {size} bytes", "cuMemAlloc_v2", byref(address), size)
+        return address.value
+
+    def free(self, address: int) -> None:
+        if address:
+            self._call("free memory", "cuMemFree_v2", address)
 
     def load(self, cubin: bytes, name: str, shared: int) -> int:
         """Load a cubin into the current context; the handle of its kernel, allowed ``shared`` bytes of memory."""
@@ -221,6 +252,30 @@ class Driver:
             self._functions["cuGetErrorString"](status, byref(text))
             reason = (text.value or b"unknown error").decode(errors="replace")
             raise CleaveError(f"cannot {what}: {reason} (CUDA error {status})")
+
+
+class DeviceArray:
+    """A row-major tensor in a GPU's memory, with the methods that the launcher asks for.
+
+    Other libraries read it by ``__cuda_array_interface__``, for element types that NumPy has.
+    """
+
+    def __init__(self, driver: Driver, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape, self.dtype, self._driver = shape, dtype, driver
+        self._address = driver.allocate(Layout.row_major(shape).count * BYTES[dtype])
+        self._free = weakref.finalize(self, driver.free, self._address)
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def stride(self) -> tuple[int, ...]:
+        return Layout.row_major(self.shape).strides
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype not in _TYPESTRS:
+            raise AttributeError(f"__cuda_array_interface__ cannot describe elements of {self.dtype}")
+        return {"shape": self.shape, "typestr": _TYPESTRS[self.dtype], "data": (self._address, False), "version": 3}
 
 
 class TensorMap:

@@ -19,6 +19,8 @@ _TORCH = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "f8E4M3FN",
     "float8_e5m2": "f8E5M2", "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
 }  # fmt: skip
+TORCH_DTYPES = {ours: theirs for theirs, ours in _TORCH.items()}
+"""PyTorch's name of an element type of the dialect."""
 _TYPESTR = {
     "f2": "f16", "f4": "f32", "f8": "f64", "b1": "i1", "i1": "i8", "i2": "i16", "i4": "i32", "i8": "i64",
 }  # fmt: skip

@@ -6,8 +6,8 @@ Sizes stay texts of size expressions over symbols, which the shapes of the argum
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from cleave.errors import CleaveError
@@ -116,6 +116,15 @@ class LaunchPlan:
         made = (step.tensor for step in self.steps if not isinstance(step, Launch))
         return {tensor.name: tensor for tensor in (*self.arguments, *made)}
 
+    def with_argument_names(self, names: Sequence[str]) -> LaunchPlan:
+        """The same plan, its arguments called ``names``: what messages say of them."""
+        new = dict(zip((argument.name for argument in self.arguments), names, strict=True))
+        if len({*new.values(), *(self.tensors.keys() - new.keys())}) != len(self.tensors):
+            raise CleaveError(f"arguments of {self.function} cannot be called {', '.join(names)}: names must differ")
+        arguments = tuple(replace(argument, name=new[argument.name]) for argument in self.arguments)
+        results = tuple(new.get(name, name) for name in self.results)
+        return replace(self, arguments=arguments, steps=tuple(_renamed(s, new) for s in self.steps), results=results)
+
     def to_json(self) -> str:
         """The plan as JSON text; ``from_json`` reads it back."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
@@ -132,6 +141,13 @@ class LaunchPlan:
         plan = _plan(data)
         _check_names(plan)
         return plan
+
+
+def _renamed(step: Step, new: Mapping[str, str]) -> Step:
+    if isinstance(step, Launch):
+        operands, outputs = (tuple(new.get(n, n) for n in names) for names in (step.operands, step.outputs))
+        return replace(step, operands=operands, outputs=outputs)
+    return replace(step, source=new.get(step.source, step.source)) if isinstance(step, View) else step
 
 
 def _plan(data: dict[str, Any]) -> LaunchPlan:

@@ -27,7 +27,7 @@ passes, in the order given (options: --superopt{keep=4 explain} or --superopt="k
 
 output:
   -o FILE                      write to FILE, which is left alone on failure
-  --emit=KIND                  mlir, or after --lower-to-triton ttir, ttgir, llir, ptx or cubin
+  --emit=KIND                  mlir; after --lower-to-triton ttir, ttgir, llir, ptx, cubin, package
   --target=sm_90               the GPU for --schedule and --emit (default sm_90)
   --mlir-print-op-generic      ops in generic form
   --mlir-print-debuginfo       locations
@@ -46,8 +46,8 @@ looking inside, on standard error:
   --show-dialects, --help, --version
 """
 
-EmitKind = Literal["mlir", "ttir", "ttgir", "llir", "ptx", "cubin"]
-EMIT_KINDS: tuple[EmitKind, ...] = ("mlir", "ttir", "ttgir", "llir", "ptx", "cubin")
+EmitKind = Literal["mlir", "ttir", "ttgir", "llir", "ptx", "cubin", "package"]
+EMIT_KINDS: tuple[EmitKind, ...] = ("mlir", "ttir", "ttgir", "llir", "ptx", "cubin", "package")
 Action = Literal["run", "help", "version", "list-passes", "show-dialects"]
 
 

@@ -204,9 +204,12 @@ class Session:
 
     def _emit(self, module: ir.Module, kind: EmitKind) -> str | bytes | None:
         from cleave.lowering.emit import emit
+        from cleave.lowering.package import package_of
 
         self.watch.stage = f"--emit={kind}"
         try:
+            if kind == "package":
+                return package_of(module, self.options.target).to_bytes()
             return emit(module, kind, self.options.target)
         except CleaveError as error:
             self._report_all(error)

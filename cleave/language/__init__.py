@@ -1,0 +1,1 @@
+"""Tensor functions written in Python: named dims, traced into a graph."""

@@ -1,0 +1,52 @@
+"""Element types, and tensor types as annotations: ``f16["h m d=64"]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleave.dialects.ops import DTYPES
+from cleave.errors import CleaveError
+
+
+@dataclass(frozen=True)
+class TensorAnnotation:
+    """An element type and dims: names with blanks between them, each with a size where it has another than its name.
+
+    ``"h m d=64"``: an integer makes the size static. ``"t=ceildiv(n,4)"``: an expression over other sizes.
+    """
+
+    dtype: str
+    dims: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(word.partition("=")[0] for word in self.dims.split())
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """An element type; ``f16["m k"]`` is the type of a tensor."""
+
+    name: str
+
+    def __getitem__(self, dims: str) -> TensorAnnotation:
+        if not isinstance(dims, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CleaveError(f"the dims of a tensor are one text, as in {self.name}['m k'], not {dims!r}")
+        return TensorAnnotation(self.name, dims)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+DTYPE_OBJECTS = {name: Dtype(name) for name in DTYPES}
+f16, bf16, f32, f64, tf32 = (DTYPE_OBJECTS[name] for name in ("f16", "bf16", "f32", "f64", "tf32"))
+f8E4M3FN, f8E5M2 = (DTYPE_OBJECTS[name] for name in ("f8E4M3FN", "f8E5M2"))
+i1, i8, i16, i32, i64 = (DTYPE_OBJECTS[name] for name in ("i1", "i8", "i16", "i32", "i64"))
+
+
+def dtype_of(dtype: Dtype | str) -> str:
+    """The name of an element type given as such or by name; CleaveError for one that does not exist."""
+    name = str(dtype)
+    if name not in DTYPE_OBJECTS:
+        raise CleaveError(f"there is no element type '{name}'", notes=(f"element types: {', '.join(DTYPES)}",))
+    return name

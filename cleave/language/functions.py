@@ -1,0 +1,163 @@
+"""What traced functions call beside the operators of tensors. All align their operands by name."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from cleave.dialects.dims import Dim
+from cleave.errors import CleaveError
+from cleave.language.annotations import Dtype, dtype_of
+from cleave.language.tensor import Tensor, apply, caller, common_type, constant, mlir_location, pointwise, widened
+from cleave.language.trace import current_builder
+
+_TENSOR_CORE = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "tf32")
+
+
+def exp(x: Tensor) -> Tensor:
+    return pointwise("exp", x)
+
+
+def exp2(x: Tensor) -> Tensor:
+    return pointwise("exp2", x)
+
+
+def log(x: Tensor) -> Tensor:
+    return pointwise("log", x)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    return pointwise("sqrt", x)
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    return pointwise("rsqrt", x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    return pointwise("tanh", x)
+
+
+def erf(x: Tensor) -> Tensor:
+    return pointwise("erf", x)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return pointwise("sigmoid", x)
+
+
+def absolute(x: Tensor) -> Tensor:
+    return pointwise("abs", x)
+
+
+def maximum(a: Any, b: Any) -> Tensor:
+    return pointwise("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Tensor:
+    return pointwise("min", a, b)
+
+
+def where(condition: Tensor, a: Any, b: Any) -> Tensor:
+    """``a`` where the condition holds, ``b`` elsewhere; the operand that is not taken does not matter, be it NaN."""
+    tensors = [x for x in (a, b) if isinstance(x, Tensor)]
+    dtype = common_type(*tensors) if tensors else "f32"
+    sides = [x.astype(dtype) if isinstance(x, Tensor) else constant(condition.builder, x, dtype) for x in (a, b)]
+    return apply("select", condition, *sides)
+
+
+def contract(a: Tensor, b: Tensor, over: str) -> Tensor:
+    """Sum of products over dims that both or one of them has, in f32 (f64 for f64).
+
+    An operand in f32 beside one in f16 or bf16 is fed to the tensor cores in the narrow type; ``astype`` decides
+    otherwise.
+    """
+    types = {a.value.dtype, b.value.dtype}
+    narrow = [dtype for dtype in _TENSOR_CORE if dtype in types]
+    if len(types) > 1 and len(narrow) == 1 and types <= {"f32", *narrow}:
+        a, b = a.astype(narrow[0]), b.astype(narrow[0])
+    elif len(types) > 1:
+        raise CleaveError(f"{' and '.join(sorted(types))} do not mix in a contraction", caller(), ("use astype",))
+    return apply("contract", a, b, over=over.split(), dtype="f64" if "f64" in types else "f32")
+
+
+def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
+    """0, 1, 2, … along a dim of the function."""
+    builder = current_builder()
+    known = {d.name: d for value in builder.inputs for d in value.dims}
+    spelling = str(known[dim]) if dim in known else dim
+    return Tensor(builder, builder.op("index", dim=spelling, dtype=dtype_of(dtype), location=mlir_location(caller())))
+
+
+def concat(a: Tensor, b: Tensor, dims: str, into: str) -> Tensor:
+    """``concat(x, y, "n1 n2", "n=n1+n2")``: the dims one after the other."""
+    first, second = dims.split()
+    size = f"{into}={a.value.size(first)}+{b.value.size(second)}" if "=" not in into else into
+    return apply("concat", a, b, dims=[first, second], into=size)
+
+
+# --- what is made of these -------------------------------------------------------------------------------------------
+
+
+def softmax(x: Tensor, over: str) -> Tensor:
+    """exp(x − max x) / Σ exp(x − max x)."""
+    e = exp(x - x.max(over))
+    return e / e.sum(over)
+
+
+def logsumexp(x: Tensor, over: str) -> Tensor:
+    top = x.max(over)
+    return top + log(exp(x - top).sum(over))
+
+
+def mean(x: Tensor, over: str) -> Tensor:
+    return x.sum(over) / _count(x, over)
+
+
+def variance(x: Tensor, over: str) -> Tensor:
+    """Of the whole population, in two passes."""
+    centred = widened(x) - mean(x, over)
+    return mean(centred * centred, over)
+
+
+def rms_norm(x: Tensor, over: str, gain: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+    """x / √(mean x² + eps), times the gain if there is one."""
+    scaled = x * rsqrt(mean(widened(x) * x, over) + eps)
+    return scaled if gain is None else scaled * gain
+
+
+def layer_norm(
+    x: Tensor, over: str, gain: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """(x − mean) / √(variance + eps), times the gain, plus the bias."""
+    scaled = (x - mean(x, over)) * rsqrt(variance(x, over) + eps)
+    scaled = scaled if gain is None else scaled * gain
+    return scaled if bias is None else scaled + bias
+
+
+def relu(x: Tensor) -> Tensor:
+    return maximum(x, 0.0)
+
+
+def silu(x: Tensor) -> Tensor:
+    return x * sigmoid(x)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """With the error function."""
+    return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
+
+
+def _count(x: Tensor, over: str) -> Tensor:
+    """The number of elements along dims, f32: a static size as a number, a dynamic one counted."""
+    extents = [_extent(x, Dim(name, x.value.size(name))) for name in over.split()]
+    return functools.reduce(lambda total, extent: total * extent, extents)
+
+
+def _extent(x: Tensor, dim: Dim) -> Tensor:
+    extents = x.builder.extents
+    if dim.size.symbols <= extents.keys():
+        return constant(x.builder, float(dim.size.evaluate(extents)), "f32")
+    ones = Tensor(x.builder, x.builder.constant(1.0, "f32", (dim,)))
+    return ones.sum(dim.name)

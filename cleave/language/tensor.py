@@ -1,0 +1,232 @@
+"""Symbolic tensors: what a traced function computes with.
+
+Ops align their operands by name. Arithmetic on floats narrower than f32 gives f32: nothing is rounded but where the
+function says ``astype``, or feeds a contraction.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleave.dialects.graph import GraphBuilder, Value
+from cleave.dialects.ops import is_float
+from cleave.errors import CleaveError
+from cleave.language.annotations import Dtype, dtype_of
+
+_NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
+_FOLDER = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of the function that is being traced."""
+
+    builder: GraphBuilder
+    value: Value
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of the dims, in the order of memory."""
+        return self.value.names
+
+    @property
+    def dtype(self) -> Dtype:
+        return Dtype(self.value.dtype)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.value.type})"
+
+    # --- arithmetic ---
+
+    def __add__(self, other: Any) -> Tensor:
+        return pointwise("add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return pointwise("add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return pointwise("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return pointwise("sub", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return pointwise("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return pointwise("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return pointwise("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return pointwise("div", other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return self * self if other == 2 else pointwise("pow", self, other)
+
+    def __neg__(self) -> Tensor:
+        return pointwise("neg", self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return pointwise("mul", _boolean(self), other)
+
+    def __or__(self, other: Any) -> Tensor:
+        return pointwise("max", _boolean(self), other)
+
+    # --- comparisons ---
+
+    def __lt__(self, other: Any) -> Tensor:
+        return pointwise("cmp", self, other, predicate="lt")
+
+    def __le__(self, other: Any) -> Tensor:
+        return pointwise("cmp", self, other, predicate="le")
+
+    def __gt__(self, other: Any) -> Tensor:
+        return pointwise("cmp", self, other, predicate="gt")
+
+    def __ge__(self, other: Any) -> Tensor:
+        return pointwise("cmp", self, other, predicate="ge")
+
+    def equals(self, other: Any) -> Tensor:
+        """Element by element; ``==`` itself compares the Python objects."""
+        return pointwise("cmp", self, other, predicate="eq")
+
+    def __bool__(self) -> bool:
+        raise CleaveError("a tensor has no truth value while a function is traced", caller(), (_USE_WHERE,))
+
+    # --- reductions ---
+
+    def sum(self, over: str) -> Tensor:
+        return self._reduce("sum", over)
+
+    def max(self, over: str) -> Tensor:
+        return self._reduce("max", over)
+
+    def min(self, over: str) -> Tensor:
+        return self._reduce("min", over)
+
+    def prod(self, over: str) -> Tensor:
+        return self._reduce("prod", over)
+
+    def _reduce(self, kind: str, over: str) -> Tensor:
+        return apply("reduce", widened(self), kind=kind, over=over.split())
+
+    # --- shape and type ---
+
+    def astype(self, dtype: Dtype | str) -> Tensor:
+        """Rounded to ``dtype``: before a contraction the type that is multiplied, elsewhere a rounding that stays."""
+        return self if self.value.dtype == dtype_of(dtype) else apply("cast", self, dtype=dtype_of(dtype))
+
+    def rename(self, **names: str) -> Tensor:
+        """``x.rename(m="n")``: the dim m under the name n; the same tensor in another role."""
+        tensor = self
+        for old, new in names.items():
+            tensor = apply("rename", tensor, from_=old, to=new)
+        return tensor
+
+    def split(self, dim: str, into: str) -> Tensor:
+        """``x.split("h", "kv g=4")``: one dim as two, the second one's size dividing it or not."""
+        return apply("split", self, dim=dim, into=into.split())
+
+    def merge(self, dims: str, into: str) -> Tensor:
+        """``x.merge("kv g", "h")``: dims as one, row-major; ``into`` may say the size, as in "h=kv*g"."""
+        name, sizes = into.partition("=")[0], "*".join(f"({self._size(dim)})" for dim in dims.split())
+        return apply("merge", self, dims=dims.split(), into=into if "=" in into else f"{name}={sizes}")
+
+    def slice(self, dim: str, into: str, offset: str | int = 0) -> Tensor:
+        """``x.slice("d", "e=32", offset=32)``: a part of a dim, from an offset that may be a size expression."""
+        return apply("slice", self, dim=dim, into=into, offset=str(offset))
+
+    def gather(self, dim: str, indices: Tensor) -> Tensor:
+        """The elements at ``indices`` along ``dim``, whose dims take its place."""
+        return apply("gather", self, indices, dim=dim)
+
+    def _size(self, dim: str) -> str:
+        return str(self.value.size(dim))
+
+
+_USE_WHERE = "where(condition, a, b) chooses element by element"
+
+
+def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) -> Tensor:
+    """One op of the dialect; CleaveError, at the line of the function that is traced, where its operands do not fit."""
+    builder, location = operands[0].builder, caller()
+    if any(operand.builder is not builder for operand in operands):
+        raise CleaveError("tensors of two different functions are combined", location)
+    try:
+        values = [operand.value for operand in operands]
+        return Tensor(builder, builder.op(op, *values, dtype=dtype, location=mlir_location(location), **attrs))
+    except CleaveError as error:
+        raise error.at(location) from None
+
+
+def pointwise(op: str, *operands: Any, **attrs: Any) -> Tensor:
+    """An op on elements; numbers become constants, narrow floats are widened to f32."""
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    if not tensors:
+        raise CleaveError(f"{op} needs at least one tensor", caller())
+    common = _common([tensor.value.dtype for tensor in tensors])
+    return apply(op, *(_operand(operand, tensors[0].builder, common) for operand in operands), **attrs)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """In f32, if it was narrower."""
+    return tensor.astype("f32") if tensor.value.dtype in _NARROW else tensor
+
+
+def constant(builder: GraphBuilder, value: float, dtype: str) -> Tensor:
+    number = float(value) if is_float(dtype) else bool(value) if dtype == "i1" else value
+    if not is_float(dtype) and number != value:
+        raise CleaveError(f"{value} is no value of type {dtype}", caller())
+    return Tensor(builder, builder.constant(number, dtype))
+
+
+def common_type(*tensors: Tensor) -> str:
+    """The element type in which an op on these tensors computes."""
+    return _common([tensor.value.dtype for tensor in tensors])
+
+
+def _common(dtypes: Sequence[str]) -> str:
+    found = list(dict.fromkeys("f32" if dtype in _NARROW else dtype for dtype in dtypes))
+    floats = [dtype for dtype in found if is_float(dtype)]
+    if len(found) > 1 and len(floats) == len(found):
+        return "f64" if "f64" in found else "f32"
+    if len(found) > 1:
+        raise CleaveError(f"elements of {' and '.join(found)} do not mix", caller(), ("use astype on one of them",))
+    return found[0]
+
+
+def _operand(operand: Any, builder: GraphBuilder, dtype: str) -> Tensor:
+    if isinstance(operand, Tensor):
+        return operand.astype(dtype)
+    if isinstance(operand, (bool, int, float)):
+        return constant(builder, operand, dtype)
+    raise CleaveError(f"a {type(operand).__name__} is neither a tensor nor a number", caller())
+
+
+def _boolean(tensor: Tensor) -> Tensor:
+    if tensor.value.dtype != "i1":
+        raise CleaveError(f"& and | are for booleans, not {tensor.value.dtype}", caller())
+    return tensor
+
+
+def caller() -> str | None:
+    """``file:line:1`` of the innermost call that is not in this folder."""
+    frame = inspect.currentframe()
+    while frame and frame.f_code.co_filename.startswith(_FOLDER):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}:1" if frame else None
+
+
+def mlir_location(place: str | None) -> str | None:
+    """``file:line:column`` as MLIR writes it."""
+    if place is None:
+        return None
+    file, line, column = place.rsplit(":", 2)
+    quoted = file.replace("\\", "\\\\").replace('"', '\\"')
+    return f'loc("{quoted}":{line}:{column})'

@@ -1,0 +1,106 @@
+"""From a Python function with annotated arguments to a graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, get_args, get_origin
+
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.errors import CleaveError
+from cleave.language.annotations import Dtype, TensorAnnotation
+from cleave.language.tensor import Tensor, mlir_location
+
+_BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
+
+
+def current_builder() -> GraphBuilder:
+    """The builder of the function that is being traced; CleaveError outside of one."""
+    builder = _BUILDER.get()
+    if builder is None:
+        raise CleaveError(
+            "this is for functions that are being traced", notes=("decorate the function with cleave.jit",)
+        )
+    return builder
+
+
+def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
+    """The graph of a function whose parameters are annotated as in ``x: f16["m k"]``.
+
+    What it returns, a tensor or a tuple of them, is cast to and ordered as the annotation of the result says, if there
+    is one. CleaveError, at the line of the function, for a parameter without annotation and for ops that do not fit.
+    """
+    where = _place(function)
+    builder = GraphBuilder(function.__name__, tuple(facts))
+    annotations = _annotations(function, where)
+    tensors = [
+        Tensor(builder, builder.input(annotation.dims, annotation.dtype, mlir_location(where)))
+        for annotation in (_parameter(function, name, annotations, where) for name in _parameters(function, where))
+    ]
+    token = _BUILDER.set(builder)
+    try:
+        results = function(*tensors)
+    finally:
+        _BUILDER.reset(token)
+    outputs = _outputs(results, annotations.get("return"), where)
+    return builder.build(*(tensor.value for tensor in outputs))
+
+
+def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _annotations(function: Callable[..., Any], where: str) -> dict[str, Any]:
+    """The annotations as objects, also under ``from __future__ import annotations``."""
+    try:
+        return inspect.get_annotations(function, eval_str=True)
+    except (NameError, SyntaxError, AttributeError) as error:
+        raise CleaveError(f"an annotation of {function.__name__} cannot be read: {error}", where) from None
+
+
+def _parameters(function: Callable[..., Any], where: str) -> tuple[str, ...]:
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise CleaveError(f"parameter '{parameter.name}' of {function.__name__} is not positional", where)
+    return parameter_names(function)
+
+
+def _parameter(function: Callable[..., Any], name: str, annotations: dict[str, Any], where: str) -> TensorAnnotation:
+    annotation = annotations.get(name)
+    if not isinstance(annotation, TensorAnnotation):
+        text = f"parameter '{name}' of {function.__name__} needs a tensor type"
+        raise CleaveError(text, where, (f'as in {name}: f16["m k"]',))
+    return annotation
+
+
+def _outputs(results: Any, annotation: Any, where: str) -> list[Tensor]:
+    tensors = list(results) if isinstance(results, (tuple, list)) else [results]
+    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise CleaveError("the function returns something else than tensors", where)
+    wanted = list(get_args(annotation)) if get_origin(annotation) is tuple else [annotation] * len(tensors)
+    if len(wanted) != len(tensors):
+        raise CleaveError(f"the function returns {len(tensors)} tensors, its annotation says {len(wanted)}", where)
+    return [_as_annotated(tensor, type_, where) for tensor, type_ in zip(tensors, wanted, strict=True)]
+
+
+def _as_annotated(tensor: Tensor, annotation: Any, where: str) -> Tensor:
+    if isinstance(annotation, Dtype):
+        return tensor.astype(annotation)
+    if annotation in (None, Any, Tensor):
+        return tensor
+    if not isinstance(annotation, TensorAnnotation):
+        raise CleaveError(f"the annotation of the result, {annotation}, is no type of a tensor", where)
+    if sorted(annotation.names) != sorted(tensor.dims):
+        text = f"the function returns dims {' '.join(tensor.dims)}, its annotation says {' '.join(annotation.names)}"
+        raise CleaveError(text, where)
+    if annotation.names == tensor.dims:
+        return tensor.astype(annotation.dtype)
+    location, order = mlir_location(where), annotation.names
+    value = tensor.builder.op("cast", tensor.value, dtype=annotation.dtype, order=order, location=location)
+    return Tensor(tensor.builder, value)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}:1"

@@ -1,0 +1,100 @@
+"""From a lowered module to what the runtime packs and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+
+import cleave
+from cleave.bindings import ir
+from cleave.errors import CleaveError
+from cleave.lowering.compile_ttir import Compiled, Options, Request, compile_many
+from cleave.lowering.emit import kernel_modules
+from cleave.lowering.plan import plan_of
+from cleave.lowering.targets import Target
+from cleave.lowering.workers import Workers
+from cleave.passes.functions import name_of
+from cleave.runtime.cuda import Kernel
+from cleave.runtime.package import Package, Variant
+
+
+def variant_of(
+    module: ir.Module,
+    function: str,
+    targets: Sequence[Target] = (),
+    *,
+    sizes: Mapping[str, int] | None = None,
+    workers: Workers | None = None,
+) -> Variant:
+    """The function of a lowered module as a variant, its kernels compiled for ``targets``.
+
+    ``sizes`` are those that the module was scheduled for. CleaveError where the compiler refuses a kernel or one does
+    not fit the target.
+    """
+    kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+    plan = plan_of(module, function, kernels)
+    launched = {launch.kernel: kernels[launch.kernel].text for launch in plan.launches}
+    variant = Variant(plan, launched, {}, dict(sizes or {}))
+    return compiled_for(variant, targets, workers)
+
+
+def package_of(module: ir.Module, target: Target | str) -> Package:
+    """The host functions of a lowered module, which must be one, as a package for one target."""
+    hosts = [
+        name_of(op.operation)
+        for op in module.body.operations
+        if op.operation.name == "func.func" and op.operation.regions[0].blocks
+    ]
+    if len(hosts) != 1:
+        found = ", ".join(hosts) or "none"
+        raise CleaveError("a package holds one function", notes=(f"functions of the module: {found}",))
+    target = Target.parse(target) if isinstance(target, str) else target
+    return package(hosts[0], [variant_of(module, hosts[0], [target])])
+
+
+def compiled_for(variant: Variant, targets: Sequence[Target], workers: Workers | None = None) -> Variant:
+    """The variant with binaries for these targets too."""
+    new = [target for target in targets if target.name not in variant.binaries]
+    launches = {launch.kernel: launch for launch in variant.plan.launches}
+    requests = [
+        Request(variant.ttir[name], target, Options(launch.num_warps, launch.num_stages))
+        for target in new
+        for name, launch in launches.items()
+    ]
+    outcomes = iter(compile_many(requests, workers))
+    made = {target.name: {name: _kernel(next(outcomes)) for name in launches} for target in new}
+    return replace(variant, binaries={**variant.binaries, **made})
+
+
+def _kernel(compiled: Compiled | CleaveError) -> Kernel:
+    if isinstance(compiled, CleaveError):
+        raise compiled
+    if not compiled.fits:
+        has = f"{compiled.target} has {compiled.target.shared_per_block}"
+        raise CleaveError(f"kernel {compiled.name} needs {compiled.shared} bytes of shared memory; {has}")
+    return Kernel(
+        name=compiled.name,
+        cubin=compiled.cubin or b"",
+        shared=compiled.shared,
+        num_warps=compiled.num_warps,
+        num_ctas=compiled.num_ctas,
+        scratch=compiled.global_scratch_size,
+        boxes=compiled.boxes,
+    )
+
+
+def package(name: str, variants: Sequence[Variant]) -> Package:
+    """The variants as a package that says what made it."""
+    return Package(name, tuple(variants), versions())
+
+
+def versions() -> dict[str, str]:
+    """Of Cleave and of the compilers below it."""
+    found = {"cleave": cleave.__version__}
+    for distribution in ("triton", "xtc-mlir-python-bindings"):
+        try:
+            found[distribution] = version(distribution)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,180 @@
+"""A compiled function as one file, and how it is called: no compiler is needed.
+
+A package is a zip file: ``package.json`` has for each variant the launch plan and what its kernels need, the kernels
+lie beside it as TTIR text and as a cubin for each GPU architecture. Variants are schedules of the same function for
+different sizes; each takes all sizes, and a call takes the one that was made for the nearest ones.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from cleave.errors import CleaveError
+from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.cuda_driver import shared_driver
+from cleave.runtime.descriptors import Box
+from cleave.runtime.launch_plan import LaunchPlan
+
+FORMAT = 1
+_INDEX = "package.json"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One schedule. ``sizes``: those it was made for. ``ttir``: the text of each kernel.
+
+    ``binaries``: for each architecture ("sm_90") the kernels by name.
+    """
+
+    plan: LaunchPlan
+    ttir: Mapping[str, str]
+    binaries: Mapping[str, Mapping[str, Kernel]] = field(default_factory=dict[str, Mapping[str, Kernel]])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def distance(self, sizes: Mapping[str, int]) -> float:
+        """How far from the sizes it was made for these are: the sum of the logarithms of their ratios."""
+        shared = self.sizes.keys() & sizes.keys()
+        return sum(abs(math.log2(max(self.sizes[name], 1) / max(sizes[name], 1))) for name in shared)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A function in one or more variants, all with the same arguments and results. ``versions``: of what made it."""
+
+    name: str
+    variants: tuple[Variant, ...]
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    _programs: dict[tuple[int, str], Program] = field(default_factory=dict[Any, Any], compare=False, repr=False)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The architectures for which every variant has binaries."""
+        found = [set(variant.binaries) for variant in self.variants]
+        return tuple(sorted(set.intersection(*found))) if found else ()
+
+    def __call__(self, *tensors: Any, sizes: Mapping[str, int] | None = None, stream: int | None = None) -> Any:
+        """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
+
+        On a GPU it returns before they are computed, on ``stream`` or the current one. CleaveError, before any launch,
+        for tensors that do not fit the function or each other.
+        """
+        from cleave.runtime.bind_sizes import bind_sizes
+        from cleave.runtime.call import Operands, check_ranks, run
+
+        operands, plan = Operands.of(tensors), self.variants[0].plan
+        check_ranks(plan, operands)
+        variant = self.nearest(bind_sizes(plan, operands.shapes, sizes).values)
+        results = run(variant, self._program, operands, sizes or {}, stream)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _program(self, variant: Variant) -> Program:
+        """The program for the current GPU, kept for the next call."""
+        driver = shared_driver()
+        driver.context()
+        key = (self.variants.index(variant), driver.architecture())
+        if key not in self._programs:
+            self._programs[key] = self.program(variant, key[1])
+        return self._programs[key]
+
+    def nearest(self, sizes: Mapping[str, int]) -> Variant:
+        """The variant for sizes nearest to these."""
+        return min(self.variants, key=lambda variant: variant.distance(sizes))
+
+    def program(self, variant: Variant, target: str) -> Program:
+        """A variant for the GPUs of one architecture; CleaveError where the package has no binaries for it."""
+        if target not in variant.binaries:
+            known = ", ".join(self.targets) or "none"
+            text = f"package '{self.name}' has no kernels for {target}"
+            raise CleaveError(text, notes=(f"it was compiled for: {known}",))
+        return Program(variant.plan, variant.binaries[target])
+
+    # --- the file ---
+
+    def to_bytes(self) -> bytes:
+        """The file's contents; the same package gives the same bytes."""
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            entries = [self._written(archive, number, variant) for number, variant in enumerate(self.variants)]
+            index = {"format": FORMAT, "name": self.name, "versions": dict(self.versions), "variants": entries}
+            _add(archive, _INDEX, json.dumps(index, indent=1).encode())
+        return buffer.getvalue()
+
+    def _written(self, archive: zipfile.ZipFile, number: int, variant: Variant) -> dict[str, Any]:
+        for name, text in variant.ttir.items():
+            _add(archive, f"{number}/{name}.ttir", text.encode())
+        binaries: dict[str, Any] = {}
+        for target, kernels in variant.binaries.items():
+            for name, kernel in kernels.items():
+                _add(archive, f"{number}/{target}/{name}.cubin", kernel.cubin)
+            binaries[target] = {name: _described(kernel) for name, kernel in kernels.items()}
+        plan = json.loads(variant.plan.to_json())
+        return {"sizes": dict(variant.sizes), "plan": plan, "kernels": list(variant.ttir), "binaries": binaries}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file whole or not at all."""
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            partial.write_bytes(self.to_bytes())
+            partial.replace(target)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise CleaveError(f"cannot write {target}: {error.strerror}") from None
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Package:
+        """Read a file that ``save`` wrote; CleaveError where it is none."""
+        try:
+            return Package.from_bytes(Path(path).read_bytes())
+        except OSError as error:
+            raise CleaveError(f"cannot read {path}: {error.strerror}") from None
+        except CleaveError as error:
+            raise error.at(f"{path}:1:1") from None
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Package:
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                index = json.loads(archive.read(_INDEX))
+                if index["format"] != FORMAT:
+                    raise CleaveError(f"this is a package of format {index['format']}; this Cleave reads {FORMAT}")
+                variants = tuple(_read(archive, number, entry) for number, entry in enumerate(index["variants"]))
+                return Package(index["name"], variants, index["versions"])
+        except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+            raise CleaveError(f"this is no package: {error}", notes=("cleave-opt --emit=package writes one",)) from None
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    """With a fixed date, so that equal packages are equal files."""
+    archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+
+
+def _described(kernel: Kernel) -> dict[str, Any]:
+    return {key: value for key, value in asdict(kernel).items() if key != "cubin"}
+
+
+def _read(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Variant:
+    ttir = {name: archive.read(f"{number}/{name}.ttir").decode() for name in entry["kernels"]}
+    binaries = {
+        target: {
+            name: _kernel(described, archive.read(f"{number}/{target}/{name}.cubin"))
+            for name, described in kernels.items()
+        }
+        for target, kernels in entry["binaries"].items()
+    }
+    return Variant(LaunchPlan.from_json(json.dumps(entry["plan"])), ttir, binaries, entry["sizes"])
+
+
+def _kernel(described: dict[str, Any], cubin: bytes) -> Kernel:
+    known = {entry.name for entry in fields(Kernel)}
+    values = {key: value for key, value in described.items() if key in known}
+    boxes = tuple(Box(tuple(box["extents"]), box["swizzle"]) for box in values.pop("boxes", ()))
+    return Kernel(cubin=cubin, boxes=boxes, **values)

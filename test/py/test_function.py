@@ -1,0 +1,167 @@
+"""``cleave.jit`` and ``cleave.compile`` on arrays of the host, and packages."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cleave
+from cleave import Package, f16
+from cleave.errors import CleaveError
+from cleave.function import Function, bucket
+
+
+@cleave.jit(static="d")
+def attention(q: f16["h m d"], k: f16["h n d"], v: f16["h n e=16"]) -> f16["m h e"]:
+    s = cleave.contract(q, k, over="d") * 0.25
+    s = cleave.where(cleave.index("n") <= cleave.index("m"), s, -float("inf"))
+    return cleave.contract(cleave.softmax(s, over="n"), v, over="n")
+
+
+def _inputs(m: int, n: int, d: int = 16, seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((2, rows, width)).astype(np.float16) for rows, width in ((m, d), (n, d), (n, 16))]
+
+
+def _expected(q: Any, k: Any, v: Any) -> Any:
+    s = np.einsum("hmd,hnd->hmn", q.astype(float), k.astype(float)) * 0.25
+    s = np.where(np.arange(k.shape[1]) <= np.arange(q.shape[1])[:, None], s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("hmn,hne->mhe", p / p.sum(-1, keepdims=True), v.astype(float))
+
+
+def test_a_call_is_right_at_any_sizes_and_compiles_once_for_near_ones() -> None:
+    for m, n in ((5, 7), (16, 3), (1, 1)):
+        inputs = _inputs(m, n)
+        np.testing.assert_allclose(attention(*inputs), _expected(*inputs), atol=2e-3)
+    assert len(attention.specialised(d=16)._variants) == 1
+
+
+def test_static_sizes_are_compiled_in() -> None:
+    narrow, wide = _inputs(4, 4, 16), _inputs(4, 4, 32)
+    for inputs in (narrow, wide):
+        np.testing.assert_allclose(attention(*inputs), _expected(*inputs), atol=2e-3)
+    assert attention.specialised(d=32)._signature.extents["d"] == 32
+
+
+def test_buckets() -> None:
+    assert [bucket(size) for size in (0, 1, 16, 17, 64, 65, 5000)] == [16, 16, 16, 64, 64, 256, 16384]
+
+
+def test_messages_name_the_parameters() -> None:
+    q, k, v = _inputs(5, 7)
+    with pytest.raises(CleaveError, match="dimension 'n' is 6 in k and 7 in v"):
+        attention(q, k[:, :6], v)
+    with pytest.raises(CleaveError, match="k has elements of float32; the function takes f16"):
+        attention(q, k.astype(np.float32), v)
+    with pytest.raises(CleaveError, match="attention takes 3 arguments, not 2"):
+        attention(q, k)
+    with pytest.raises(CleaveError, match="q has rank 2"):
+        attention(q[0], k, v)
+    with pytest.raises(CleaveError, match="a str is no tensor"):
+        attention(q, k, "v")
+
+
+def test_what_it_was_compiled_to_can_be_read() -> None:
+    special = attention.specialised(d=16)
+    assert "func.func @attention" in special.source
+    assert special.explain(m=64, n=64).startswith("attention: reduction chain")
+    assert "chosen" in special.explain(m=64, n=64)
+    assert '"tt.dot"' in special.ttir(m=64, n=64)
+
+
+def test_compile_takes_text_and_files(tmp_path: Path) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    text = """
+func.func @double(%x: tensor<?x?xf32, #cleave.dims<["m", "n"]>>) -> tensor<?x?xf32, #cleave.dims<["m", "n"]>> {
+  %y = "cleave.add"(%x, %x) : (tensor<?x?xf32, #cleave.dims<["m", "n"]>>, tensor<?x?xf32, #cleave.dims<["m", "n"]>>)
+    -> tensor<?x?xf32, #cleave.dims<["m", "n"]>>
+  return %y : tensor<?x?xf32, #cleave.dims<["m", "n"]>>
+}
+"""
+    path = tmp_path / "double.mlir"
+    path.write_text(text)
+    for source in (text, path, str(path)):
+        np.testing.assert_array_equal(cleave.compile(source)(x), 2 * x)
+    with pytest.raises(CleaveError, match="cannot read"):
+        cleave.compile(tmp_path / "none.mlir")
+    with pytest.raises(CleaveError, match="there is no function 'other'"):
+        cleave.compile(text, "other")
+    with pytest.raises(CleaveError) as caught:
+        cleave.compile("func.func @f( {")
+    assert caught.value.location
+
+
+def test_sizes_that_are_asked_for_are_all_that_is_compiled() -> None:
+    function = cleave.compile(attention.specialised(d=16).source, sizes=[{"m": 16, "n": 64}])
+    inputs = _inputs(70, 70)
+    np.testing.assert_allclose(function(*inputs), _expected(*inputs), atol=2e-3)
+    assert len(function._variants) == 1
+
+
+# --- packages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def package() -> Package:
+    function: Function = attention.specialised(d=16)
+    return function.package("sm_90", "sm_80", sizes=[{"m": 16, "n": 16}])
+
+
+def test_a_package_comes_back_as_it_was(package: Package, tmp_path: Path) -> None:
+    path = tmp_path / "attention.cleave"
+    package.save(path)
+    again = Package.load(path)
+    assert again == package and again.targets == ("sm_80", "sm_90")
+    assert again.to_bytes() == package.to_bytes() == path.read_bytes()
+    assert {"cleave", "triton"} <= again.versions.keys()
+    assert [p.name for p in tmp_path.iterdir()] == ["attention.cleave"]
+
+
+def test_a_package_runs_where_no_compiler_is(package: Package, tmp_path: Path) -> None:
+    """It is called in a process in which neither MLIR nor Triton can be imported."""
+    path = tmp_path / "attention.cleave"
+    package.save(path)
+    inputs = _inputs(5, 7)
+    np.savez(tmp_path / "in.npz", *inputs)
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys(("mlir", "triton", "sympy", "z3")))
+import numpy as np, cleave
+q, k, v = np.load({str(tmp_path / "in.npz")!r}).values()
+np.save({str(tmp_path / "out.npy")!r}, cleave.Package.load({str(path)!r})(q, k, v))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), _expected(*inputs), atol=2e-3)
+
+
+def _other_format() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("package.json", '{"format": 9}')
+    return buffer.getvalue()
+
+
+def test_files_that_are_no_packages(package: Package, tmp_path: Path) -> None:
+    whole = package.to_bytes()
+    for number, data in enumerate((b"", b"PK", whole[: len(whole) // 2], _other_format())):
+        path = tmp_path / f"{number}.cleave"
+        path.write_bytes(data)
+        with pytest.raises(CleaveError, match=r"this is no package|this is a package of format 9"):
+            Package.load(path)
+    with pytest.raises(CleaveError, match="cannot read"):
+        Package.load(tmp_path / "none")
+    with pytest.raises(CleaveError, match="cannot write"):
+        package.save(tmp_path / "nowhere" / "p.cleave")
+
+
+def test_a_gpu_that_it_was_not_compiled_for(package: Package) -> None:
+    with pytest.raises(CleaveError, match="has no kernels for sm_75"):
+        package.program(package.variants[0], "sm_75")

@@ -1,0 +1,193 @@
+"""Functions written in Python, traced, against NumPy in f64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import reference
+
+import cleave
+from cleave import bf16, f16, f32, i32
+from cleave.errors import CleaveError
+from cleave.language.trace import trace
+
+SIZES = {"m": 5, "k": 7, "n": 6}
+NUMPY = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
+
+
+def _evaluated(function: Callable[..., Any]) -> tuple[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]:
+    """The inputs, and what the traced function makes of them in f64."""
+    graph = trace(function)
+    rng = np.random.default_rng(0)
+    shapes = [[SIZES[name] for name in value.names] for value in graph.inputs]
+    inputs = [
+        rng.integers(0, 5, shape).astype(np.int32)
+        if value.dtype == "i32"
+        else rng.standard_normal(shape).astype(NUMPY[value.dtype])
+        for value, shape in zip(graph.inputs, shapes, strict=True)
+    ]
+    return inputs, reference(graph, inputs, "f64")
+
+
+def _operators(x: f32["m k"], y: f32["k"]) -> f32["m k"]:
+    return -(2 * x + y) / (1.5 - x) ** 2 - y / 3
+
+
+def _masks(x: f32["m n"]) -> f32["m n"]:
+    seen = (cleave.index("n") <= cleave.index("m")) & (cleave.index("n") > cleave.index("m") - 3)
+    return cleave.where(seen | cleave.index("n").equals(0), x, -math.inf)
+
+
+def _transposed(x: f32["m k"]) -> f32["k m"]:
+    return x
+
+
+def _functions(x: f32["m k"]) -> f32["m k"]:
+    y = cleave.exp(x) + cleave.log(cleave.absolute(x)) + cleave.tanh(x) * cleave.sigmoid(x)
+    return y + cleave.gelu(x) + cleave.silu(x) + cleave.relu(x) + cleave.minimum(x, 0.5) + cleave.exp2(x)
+
+
+def _norms(x: f32["m k"], g: f32["k"], b: f32["k"]) -> tuple[f32["m k"], f32["m k"]]:
+    return cleave.layer_norm(x, "k", g, b), cleave.rms_norm(x, "k", g)
+
+
+def _erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.vectorize(math.erf)(x)
+
+
+def test_operators() -> None:
+    (x, y), (result,) = _evaluated(_operators)
+    x, y = x.astype(float), y.astype(float)
+    np.testing.assert_allclose(result, -(2 * x + y) / (1.5 - x) ** 2 - y / 3, rtol=1e-12)
+
+
+def test_masks() -> None:
+    (x,), (result,) = _evaluated(_masks)
+    i, j = np.arange(SIZES["m"])[:, None], np.arange(SIZES["n"])[None]
+    np.testing.assert_array_equal(result, np.where(((j <= i) & (j > i - 3)) | (j == 0), x, -np.inf))
+
+
+def test_the_annotation_of_the_result_orders_its_dims() -> None:
+    (x,), (result,) = _evaluated(_transposed)
+    np.testing.assert_array_equal(result, x.T)
+
+
+def test_functions() -> None:
+    (x,), (result,) = _evaluated(_functions)
+    x = x.astype(float)
+    sigmoid = 1 / (1 + np.exp(-x))
+    wanted = np.exp(x) + np.log(abs(x)) + np.tanh(x) * sigmoid + x / 2 * (1 + _erf(x / math.sqrt(2))) + x * sigmoid
+    np.testing.assert_allclose(result, wanted + np.maximum(x, 0) + np.minimum(x, 0.5) + 2**x, rtol=1e-7)
+
+
+def test_norms() -> None:
+    (x, g, b), (layer, rms) = _evaluated(_norms)
+    x, g, b = x.astype(float), g.astype(float), b.astype(float)
+    mean, var = x.mean(1, keepdims=True), x.var(1, keepdims=True)
+    np.testing.assert_allclose(layer, (x - mean) / np.sqrt(var + 1e-5) * g + b, rtol=1e-9)
+    np.testing.assert_allclose(rms, x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g, rtol=1e-9)
+
+
+def test_softmax_and_logsumexp() -> None:
+    def both(x: f32["m n"]) -> tuple[f32["m n"], f32["m"]]:
+        return cleave.softmax(x, "n"), cleave.logsumexp(x, "n")
+
+    (x,), (p, lse) = _evaluated(both)
+    e = np.exp(x.astype(float))
+    np.testing.assert_allclose(p, e / e.sum(1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(lse, np.log(e.sum(1)), rtol=1e-12)
+
+
+def test_shapes() -> None:
+    def shaped(x: f32["m k"], y: f32["n k"], i: i32["n"]) -> tuple[f32["n k"], f32["a m b"], f32["m e"], f32["r k"]]:
+        pairs = x.rename(k="d").split("d", "a=7 b=1")
+        merged = pairs.merge("a b", "c").slice("c", "e=3", offset=2)
+        return x.gather("m", i), pairs, merged, cleave.concat(x, y, "m n", "r")
+
+    (x, y, i), (taken, pairs, part, both) = _evaluated(shaped)
+    np.testing.assert_array_equal(taken, x[i])
+    np.testing.assert_array_equal(pairs, x.T[:, :, None])
+    np.testing.assert_array_equal(part, x[:, 2:5])
+    np.testing.assert_array_equal(both, np.concatenate([x, y]))
+
+
+def test_nothing_is_rounded_without_being_told() -> None:
+    def squares(x: f16["m k"]) -> Any:
+        return (x * x).sum("k")
+
+    graph = trace(squares)
+    assert {value.dtype for value in graph.topological() if value.op != "input"} == {"f32"}
+
+
+def test_a_contraction_takes_the_narrow_type_of_its_operands() -> None:
+    def product(x: f32["m k"], w: bf16["k n"]) -> bf16["m n"]:
+        return cleave.contract(x, w, over="k")
+
+    graph = trace(product)
+    contract = next(value for value in graph.topological() if value.op == "contract")
+    assert [operand.dtype for operand in contract.operands] == ["bf16", "bf16"] and contract.dtype == "f32"
+    assert graph.outputs[0].dtype == "bf16"
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def _bare(x) -> Any:  # type: ignore[no-untyped-def]
+    return x
+
+
+def _branch(x: f32["m"]) -> Any:
+    return x if x > 0 else -x
+
+
+def _mixed(x: f32["m"], i: i32["m"]) -> Any:
+    return x + i
+
+
+def _disagreeing(x: f32["m d=64"], y: f32["d=32"]) -> Any:
+    return x + y.rename(d="e") + cleave.contract(x, y, over="q")
+
+
+def _other(x: f32["m k"]) -> f32["m n"]:
+    return x
+
+
+def _nothing(x: f32["m k"]) -> Any:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_bare, "parameter 'x' of _bare needs a tensor type"),
+        (_branch, "a tensor has no truth value"),
+        (_mixed, "elements of f32 and i32 do not mix"),
+        (_disagreeing, "'q'"),
+        (_other, "the function returns dims m k, its annotation says m n"),
+        (_nothing, "something else than tensors"),
+    ],
+)
+def test_mistakes_are_at_their_line(function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(CleaveError) as caught:
+        trace(function)
+    assert message in caught.value.message
+    file, line, _ = str(caught.value.location).rsplit(":", 2)
+    first = function.__code__.co_firstlineno
+    assert file == __file__ and first <= int(line) <= first + 2
+
+
+def test_an_index_outside_of_a_function() -> None:
+    with pytest.raises(CleaveError, match="for functions that are being traced"):
+        cleave.index("n")
+
+
+def test_unknown_types() -> None:
+    def wrong(x: f32["m"]) -> Any:
+        return x.astype("f31")
+
+    with pytest.raises(CleaveError, match="there is no element type 'f31'"):
+        trace(wrong)
