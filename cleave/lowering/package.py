@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 import cleave
 from cleave.bindings import ir
 from cleave.errors import CleaveError
-from cleave.lowering.compile_ttir import Compiled, Options, Request, compile_many
-from cleave.lowering.emit import kernel_modules
+from cleave.lowering.compile_ttir import Compiled, compile_many
+from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
@@ -58,7 +58,7 @@ def compiled_for(variant: Variant, targets: Sequence[Target], workers: Workers |
     new = [target for target in targets if target.name not in variant.binaries]
     launches = {launch.kernel: launch for launch in variant.plan.launches}
     requests = [
-        Request(variant.ttir[name], target, Options(launch.num_warps, launch.num_stages))
+        KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages).request(target)
         for target in new
         for name, launch in launches.items()
     ]
