@@ -45,7 +45,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuFuncSetAttribute": (_Handle, c_int, c_int),
     "cuPointerGetAttribute": (c_void_p, c_int, ctypes.c_uint64),
     "cuLaunchKernel": (_Handle, *(c_uint,) * 7, _Handle, c_void_p, c_void_p),
-    "cuDeviceGetAttribute": (ctypes.POINTER(c_int), c_int, c_int),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (ctypes.POINTER(c_int), _Handle, c_int, c_size_t),
     "cuStreamIsCapturing": (_Handle, ctypes.POINTER(c_int)),
     "cuMemsetD32Async": (ctypes.c_uint64, c_uint, c_size_t, _Handle),
