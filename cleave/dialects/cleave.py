@@ -282,8 +282,7 @@ def _op_class(spec: OpSpec) -> type[CleaveOp]:
     for attr in spec.all_attrs:
         members["from_" if attr == "from" else attr] = _attribute_property(attr)
     if spec.arity == VARIADIC:
-        first = len(spec.operand_names)
-        members |= {"offsets": _segment_property(first), "bounds": _segment_property(first + 1)}
+        members |= {name: _segment_property(i) for i, name in enumerate(spec.groups, len(spec.operand_names))}
     elif spec.infer is not None or spec.name == "constant":
         members["__init__"] = _constructor(spec.name)
     class_name = "".join(part.capitalize() for part in spec.name.split("_")) + "Op"
@@ -318,9 +317,9 @@ def irdl_text() -> str:
 def _irdl_operation(spec: OpSpec) -> str:
     lines: list[str] = []
     operands = [_irdl_operand(spec, name, lines) for name in spec.operand_names]
-    if spec.arity == VARIADIC:
-        lines.append('%index = irdl.base "!builtin.index"')
-        operands += ["offsets: variadic %index", "bounds: variadic %index"]
+    for name, kind in spec.groups.items():
+        lines.append(f'%{name} = irdl.base "!builtin.{kind}"')
+        operands.append(f"{name}: variadic %{name}")
     if operands:
         lines.append(f"irdl.operands({', '.join(operands)})")
     if spec.name not in _WITHOUT_RESULT:

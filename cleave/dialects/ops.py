@@ -54,7 +54,8 @@ class OpSpec:
     """One op of the dialect.
 
     ``attrs`` are mandatory, ``optional_attrs`` may be left out. ``free_order``: the result's dims may be written in any
-    order. ``free_dtype``: the result's dtype is the writer's choice among ``dtypes``.
+    order. ``free_dtype``: the result's dtype is the writer's choice among ``dtypes``. ``groups``: the operands of a
+    ``VARIADIC`` op after ``operand_names``, any number of each name and of its kind.
     """
 
     name: str
@@ -68,6 +69,7 @@ class OpSpec:
     stage: Literal["graph", "both", "kernel"] = "both"
     pure: bool = True
     operand_names: tuple[str, ...] = ()
+    groups: Mapping[str, Literal["tensor", "index"]] = field(default_factory=dict)
 
     @property
     def all_attrs(self) -> dict[str, AttrKind]:
@@ -320,6 +322,7 @@ def _kernel(name: str, arity: int, doc: str, **kwargs: Any) -> OpSpec:
 
 
 VARIADIC = -1
+_PLACE: Mapping[str, Literal["tensor", "index"]] = {"offsets": "index", "bounds": "index"}
 
 _TABLE = (
     _unary("neg", "−x.", infer_unary),
@@ -460,6 +463,18 @@ _TABLE = (
         attrs={"fill": "number"},
         optional_attrs={"in_bounds": "strings"},
         operand_names=("source",),
+        groups=_PLACE,
+        pure=False,
+    ),
+    _kernel(
+        "gather_load",
+        VARIADIC,
+        "A load with positions along some dims from tiles of indices, all of one type; where one is below 0 or not "
+        "below its bound, the element is the fill value and nothing is read.",
+        attrs={"dims": "strings", "fill": "number"},
+        optional_attrs={"in_bounds": "strings"},
+        operand_names=("source",),
+        groups={"indices": "tensor", **_PLACE},
         pure=False,
     ),
     _kernel(
@@ -468,6 +483,7 @@ _TABLE = (
         "Write a tile at offsets; nothing is written at or past a bound.",
         optional_attrs={"in_bounds": "strings"},
         operand_names=("tile", "destination"),
+        groups=_PLACE,
         pure=False,
     ),
     _kernel("trigger", 0, "The next launch may start; its blocks run up to their wait.", pure=False),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cleave.bindings import ir
 from cleave.dialects.ops import TensorType
 from cleave.lowering.scalars import Scalar
+from cleave.lowering.tiles import Tile
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,13 @@ class MemoryRef:
 
 @dataclass(frozen=True)
 class Access:
-    """Where a tile lies: one offset and one bound for each dimension of the memory."""
+    """Where a tile lies: one offset and one bound for each dimension of the memory.
+
+    Along the dims of ``indices`` positions come from these tiles; below 0 or at a bound there is nothing.
+    """
 
     memory: MemoryRef
     offsets: Sequence[Scalar]
     bounds: Sequence[Scalar]
     in_bounds: frozenset[str]
+    indices: Mapping[str, Tile] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Tiles in memory: strides, offsets within a tile, masks; ``cleave.load`` and ``cleave.store``."""
+"""Tiles in memory: strides, offsets within a tile, masks; ``cleave.load``, ``gather_load`` and ``store``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class MemoryBuilder:
 
     def load(self, access: Access, layout: Layout, fill: float | int) -> Tile:
         """The tile; elements at or past a bound are ``fill`` and are not read."""
-        block = self.descriptors.load(access, layout, fill) if self.descriptors else None
+        described = self.descriptors if not access.indices else None
+        block = described.load(access, layout, fill) if described else None
         if block:
             return self._described(*block, layout)
         pointers = self._pointers(access, layout)
@@ -56,28 +57,46 @@ class MemoryBuilder:
         base = self._base(access)
         if not layout.shape:
             return base
-        offsets = self._within(access.memory, layout)
+        # The indices before the offsets within a tile, which are the same in every iteration: one addition moves all.
+        offsets = [self._indexed(name, access, layout) for name, tile in access.indices.items() if tile.names]
+        within = self._within(access, layout)
         pointers = tt.splat(base, layout.shape)
-        return pointers if offsets is None else tt.addptr(pointers, offsets)
+        return functools.reduce(tt.addptr, [*offsets, *([] if within is None else [within])], pointers)
+
+    def _indexed(self, name: str, access: Access, layout: Layout) -> ir.Value:
+        """How far the indices along a dimension are from its first element, over the whole tile."""
+        tile, axis = access.indices[name], access.memory.type.names.index(name)
+        stride, bound = access.memory.strides[axis], access.bounds[axis]
+        narrow = fits(min(0, bound.high * stride.low), bound.high * stride.high)
+        line = tt.cast(tile.value, "i32" if narrow else "i64")
+        if stride.constant != 1:
+            step = self.scalars.narrowed_value(stride) if narrow else self.scalars.widened(stride)
+            line = tt.same("arith.muli", line, tt.splat(step, tile.shape))
+        return aligned(Tile(line, tile.names, tile.shape, "i64"), layout.names, layout.shape).value
 
     def _base(self, access: Access) -> ir.Value:
         terms: list[ir.Value] = []
-        for offset, stride in zip(access.offsets, access.memory.strides, strict=True):
-            if offset.constant == 0:
+        names = access.memory.type.names
+        for name, offset, stride in zip(names, access.offsets, access.memory.strides, strict=True):
+            tile = access.indices.get(name)
+            if offset.constant == 0 and (tile is None or tile.names):
                 continue
-            term = self.scalars.widened(offset)
+            term = self.scalars.widened(offset) if tile is None or tile.names else tt.cast(tile.value, "i64")
             terms.append(term if stride.constant == 1 else tt.same("arith.muli", term, self.scalars.widened(stride)))
         if not terms:
             return access.memory.pointer
         total = functools.reduce(lambda a, b: tt.same("arith.addi", a, b), terms)
         return tt.addptr(access.memory.pointer, total)
 
-    def _within(self, memory: MemoryRef, layout: Layout) -> ir.Value | None:
-        return self._built(("within", memory.pointer, layout), lambda: self._build_within(memory, layout))
+    def _within(self, access: Access, layout: Layout) -> ir.Value | None:
+        names = tuple(name for name in access.memory.type.names if name not in access.indices)
+        key = ("within", access.memory.pointer, names, layout)
+        return self._built(key, lambda: self._build_within(access.memory, names, layout))
 
-    def _build_within(self, memory: MemoryRef, layout: Layout) -> ir.Value | None:
+    def _build_within(self, memory: MemoryRef, names: Sequence[str], layout: Layout) -> ir.Value | None:
         strides = dict(zip(memory.type.names, memory.strides, strict=True))
-        dims = [(strides[name], place) for name, place in self._places(memory, layout) if place.size > 1]
+        places = [(name, place) for name, place in self._places(memory, layout) if name in names]
+        dims = [(strides[name], place) for name, place in places if place.size > 1]
         reach = [((place.size - 1) * stride.low, (place.size - 1) * stride.high) for stride, place in dims]
         narrow = fits(sum(low for low, _ in reach), sum(high for _, high in reach))
         total: ir.Value | None = None
@@ -126,6 +145,10 @@ class MemoryBuilder:
         for name, offset, bound in zip(access.memory.type.names, access.offsets, access.bounds, strict=True):
             if name in access.in_bounds:
                 continue
+            if name in access.indices:
+                inside = self._inside(access.indices[name], bound)
+                parts.append(aligned(inside, layout.names, layout.shape).value)
+                continue
             place = places.get(name)
             rest = self.scalars.arith("subi", bound, offset)
             if rest.low >= (place.size if place else 1):
@@ -140,6 +163,16 @@ class MemoryBuilder:
             guard = functools.reduce(lambda a, b: tt.same("arith.andi", a, b), guards)
             parts.append(tt.splat(guard, layout.shape))
         return functools.reduce(lambda a, b: tt.same("arith.andi", a, b), parts) if parts else None
+
+    def _inside(self, tile: Tile, bound: Scalar) -> Tile:
+        """Where indices are from 0 to below the bound."""
+        narrow = tile.element == "i32" and bound.narrow
+        value = tile.value if narrow else tt.cast(tile.value, "i64")
+        limit = bound.value if narrow else self.scalars.widened(bound)
+        inside = tt.compare("lt", value, tt.splat(limit, tile.shape))
+        if tile.bounds is None or tile.bounds[0] < 0:
+            inside = tt.same("arith.andi", tt.compare("ge", value, tt.constant_like(value, 0)), inside)
+        return Tile(inside, tile.names, tile.shape, "i1")
 
     def _clamped(self, rest: Scalar) -> ir.Value:
         """In i32, to compare with a tile's range; larger than any tile is as good as larger still."""

@@ -67,7 +67,7 @@ class _Kernel:
         func.walk(self._visit, ir.WalkOrder.PRE_ORDER)
 
     def _visit(self, op: ir.Operation) -> ir.WalkResult:
-        if op.name == "cleave.load":
+        if op.name in ("cleave.load", "cleave.gather_load"):
             self._accessed(op.operands[0], op.results[0])
         elif op.name == "cleave.store":
             self._accessed(op.operands[1], op.operands[0])

@@ -294,7 +294,9 @@ def _access(kernel: _Kernel, op: ir.Operation, memory: ir.Value) -> Access:
     in_bounds: frozenset[str] = frozenset(cleave.plain_attrs(op, ops.OPS[view.spec.name]).get("in_bounds", ()))
     offsets = [kernel.scalar(value) for value in view.offsets]
     bounds = [kernel.scalar(value) for value in view.bounds]
-    return Access(kernel.memory_ref(memory), offsets, bounds, in_bounds)
+    dims = cleave.plain("strings", op.attributes["dims"]) if "dims" in op.attributes else ()
+    tiles = [kernel.tile(value) for value in view.indices] if dims else []
+    return Access(kernel.memory_ref(memory), offsets, bounds, in_bounds, dict(zip(dims, tiles, strict=True)))
 
 
 def _load(kernel: _Kernel, op: ir.Operation) -> None:
@@ -418,6 +420,7 @@ RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
     "cleave.program_id": _program_id,
     "cleave.extent": _extent,
     "cleave.load": _load,
+    "cleave.gather_load": _load,
     "cleave.store": _store,
     "cleave.trigger": _trigger,
     "cleave.wait": _wait,

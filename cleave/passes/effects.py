@@ -12,7 +12,7 @@ _PURE_DIALECTS = ("cleave", "arith", "math")
 # Among these are loads. Two equal ones are not merged even where nothing is written between them: the scheduler loads
 # twice on purpose where one copy feeds tensor cores and the other registers.
 _IMPURE = frozenset(f"cleave.{spec.name}" for spec in OPS.values() if not spec.pure)
-_REMOVABLE_MEMORY_OPS = frozenset(("cleave.alloc", "cleave.load"))
+_REMOVABLE_MEMORY_OPS = frozenset(("cleave.alloc", "cleave.load", "cleave.gather_load"))
 _STRUCTURED_OPS = frozenset(("scf.for", "scf.if"))
 _REGION_ENDS = frozenset(("scf.yield",))
 

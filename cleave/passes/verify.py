@@ -9,7 +9,7 @@ from typing import Any
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, parse, sym
-from cleave.dialects.ops import OPS, OpSpec, check_result
+from cleave.dialects.ops import OPS, OpSpec, TensorType, check_result, is_float
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.passes.verify_launches import launch_problems
 
@@ -139,8 +139,28 @@ def _check_kernel_op(op: ir.Operation, spec: OpSpec) -> None:
         counters = cleave.tensor_type_of(op.operands[0])
         if len(counters.dims) != 1 or counters.dtype != "i32":
             raise CleaveError(f"the counters must be a rank-1 tensor of i32, not {counters}")
-    if spec.name in ("load", "store"):
+    if spec.name in ("load", "store", "gather_load"):
         _check_access(op, spec)
+
+
+def _gathered(op: ir.Operation, memory: TensorType) -> list[str]:
+    """The dims that the tile of a ``gather_load`` has beside those of the tensor's that it is not indexed along."""
+    view: Any = op.opview
+    dims = list(cleave.plain("strings", op.attributes["dims"]))
+    if len(view.indices) != len(dims) or not dims or len(set(dims)) != len(dims):
+        raise CleaveError(f"needs one tile of indices for each of 'dims', not {len(view.indices)} for {dims}")
+    strange = next((name for name in dims if name not in memory.names), None)
+    if strange is not None:
+        raise CleaveError(f"'dims' names '{strange}', which the tensor {memory} has not")
+    types = [cleave.tensor_type_of(value) for value in view.indices]
+    wrong = next((type_.dtype for type_ in types if is_float(type_.dtype) or type_.dtype == "i1"), None)
+    if wrong is not None:
+        raise CleaveError(f"indices must be integers, not {wrong}")
+    names = [name for type_ in types for name in type_.names]
+    both = next((name for name in names if name in dims), None)
+    if both is not None:
+        raise CleaveError(f"the indices have the gathered dimension '{both}' themselves", notes=("rename it",))
+    return names
 
 
 def _check_access(op: ir.Operation, spec: OpSpec) -> None:
@@ -156,7 +176,11 @@ def _check_access(op: ir.Operation, spec: OpSpec) -> None:
         )
     if None in extents:
         raise CleaveError(f"the tile {tile} must have static extents")
-    unknown = set(tile.names) - set(memory.names)
+    gathered = cleave.plain("strings", op.attributes["dims"]) if spec.name == "gather_load" else ()
+    indexed = _gathered(op, memory) if spec.name == "gather_load" else []
+    if not set(indexed) <= set(tile.names):
+        raise CleaveError(f"the tile {tile} lacks a dimension of the indices: {', '.join(indexed)}")
+    unknown = set(tile.names) - ({*memory.names, *indexed} - set(gathered))
     if unknown:
         raise CleaveError(f"the tile has dimensions {sorted(unknown)} that the tensor {memory} has not")
     if tile.dtype != memory.dtype:

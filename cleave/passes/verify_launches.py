@@ -61,8 +61,8 @@ def _wait_problems(launch: ir.Operation, kernel: ir.Operation, written: set[ir.V
             return
         if op.name in _ORDERED:
             yield CleaveError(f"'{op.name}' before the wait: earlier launches may still use that memory", op.location)
-        if op.name == "cleave.load" and roots[op.operands[0]] in written:
-            yield CleaveError("'cleave.load' before the wait of what a launch writes", op.location)
+        if op.name in ("cleave.load", "cleave.gather_load") and roots[op.operands[0]] in written:
+            yield CleaveError(f"'{op.name}' before the wait of what a launch writes", op.location)
 
 
 def _is_function(op: ir.Operation) -> bool:

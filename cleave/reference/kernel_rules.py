@@ -99,6 +99,40 @@ def load(machine: Machine, op: ir.Operation) -> Step:
     return step
 
 
+def gather_load(machine: Machine, op: ir.Operation) -> Step:
+    """Element by element: the position of each along every dim of the memory, and whether it exists."""
+    attrs = cleave.plain_attrs(op, OPS["gather_load"])
+    memory, (tile, extents) = cleave.tensor_type_of(op.operands[0]), cleave.decode(op.results[0].type)
+    fill = machine.numerics.literal(attrs["fill"], tile.dtype)
+    dims, rank = attrs["dims"], len(memory.dims)
+    types = [cleave.tensor_type_of(operand) for operand in list(op.operands)[1 : 1 + len(dims)]]
+    shape = [extent or 1 for extent in extents]
+    ranges = {name: align(np.arange(n), [name], tile.names) for name, n in zip(tile.names, shape, strict=True)}
+
+    def step(source: Tensor, *operands: Array) -> Array:
+        data, exists = parts(source)
+        if exists is not None:
+            raise CleaveError("gathers from a tensor some of whose elements do not exist")
+        indices = [align(x, t.names, tile.names) for x, t in zip(operands[: len(dims)], types, strict=True)]
+        chosen = dict(zip(dims, indices, strict=True))
+        offsets, bounds = operands[len(dims) : -rank or None], operands[len(operands) - rank :]
+        places: list[Array] = []
+        valid: Array = np.asarray(True)
+        for name, offset, bound, limit in zip(memory.names, offsets, bounds, data.shape, strict=True):
+            place = chosen.get(name, as_index(offset) + ranges.get(name, np.asarray(0)))
+            here = (place >= 0) & (place < as_index(bound)) | np.asarray(name in attrs.get("in_bounds", ()))
+            if (here & ((place < 0) | (place >= limit))).any():
+                raise CleaveError(f"an index leaves dimension '{name}' of extent {limit} and is not masked")
+            places.append(place)
+            valid = valid & here
+        valid = np.broadcast_to(valid, shape)
+        full = np.full(shape, fill, fill.dtype)
+        full[valid] = data[tuple(np.broadcast_to(place, shape)[valid] for place in places)]
+        return full
+
+    return step
+
+
 def store(machine: Machine, op: ir.Operation) -> Step:
     access = _Access(op, op.operands[1], op.operands[0])
     rank = len(access.memory.dims)
@@ -122,6 +156,7 @@ RULES: dict[str, Rule] = {
     "cleave.extent": extent,
     "cleave.splat": splat,
     "cleave.load": load,
+    "cleave.gather_load": gather_load,
     "cleave.store": store,
     "cleave.trigger": nothing,
     "cleave.wait": nothing,

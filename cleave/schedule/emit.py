@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, TensorType, accumulator
+from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
 from cleave.schedule.loops import Loops
 from cleave.schedule.padding import outside
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.region import Region
+from cleave.schedule.reindex import is_of_equal_elements
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
@@ -45,6 +47,7 @@ class _Emitter:
     def __init__(self, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> None:
         self.region, self.tiling, self.extents = region, tiling, extents
         self.spans = Spans(region, extents)
+        self.gathers = Gathers(self, extents)
         self.partials = PartialReductions(self)
         self.grouping = Grouping(region, tiling, fusion)
         self.loops = Loops(self, tiling, self.grouping, self.spans)
@@ -108,6 +111,8 @@ class _Emitter:
             return scope.builder.fill(value.attrs["value"], tile_type([], value.dtype))
         if value.op == "index":
             return self._index(value, scope)
+        if value.op == "gather":
+            return self.gathers.load(value, self.arguments, scope)
         if value.op in POINTWISE:
             return self._pointwise(value, scope)
         return self._reduction(value, scope)
@@ -144,7 +149,7 @@ class _Emitter:
     # --- reductions ---
 
     def _reduction(self, value: Value, scope: Scope) -> Ref:
-        if value.op == "reduce" and value.operands[0].op == "constant" and value.attrs["kind"] != "prod":
+        if is_of_equal_elements(value):
             return self._constant_reduction(value, scope)
         if not self.tiling.looped(value):
             return scope.builder.cast(self.partials.partial(value, scope), value.dtype)

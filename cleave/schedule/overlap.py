@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from cleave.dialects.graph import Value
 from cleave.schedule.rename import viewed
-from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref
+from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Launch, Ref
 
 ORDERED = frozenset(("store", "group_barrier", "wait"))
 """Ops that stay behind a wait."""
@@ -72,6 +72,6 @@ def _is_early(instruction: Instruction, given: frozenset[Ref], behind: set[Ref])
     everything = [instruction, *(instruction.body.walk() if instruction.body else ())]
     used = {operand for each in everything for operand in each.operands}
     yields = {ref for each in everything if each.body for ref in each.body.yields}
-    loads = [each for each in everything if each.op == "load"]
+    loads = [each for each in everything if each.op in LOADS]
     ordered = any(each.op in ORDERED for each in everything)
     return not ordered and all(load.operands[0] in given for load in loads) and behind.isdisjoint(used | yields)

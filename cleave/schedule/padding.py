@@ -39,7 +39,7 @@ class _Outside:
             return float(value.attrs["value"])
         if self.name not in value.names:
             return None
-        if value in self.region.memory:
+        if value in self.region.memory or value.op == "gather":
             return 0.0
         parts = [self.of(operand) for operand in value.operands]
         if value.op in POINTWISE:

@@ -7,7 +7,8 @@ import itertools
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import REDUCTIONS
-from cleave.schedule.rename import VIEWS, is_memory_view, viewed
+from cleave.schedule.reindex import VIEWS
+from cleave.schedule.rename import is_memory_view, viewed
 
 MAX_CANDIDATES = 6
 MAX_CHOSEN = 2

@@ -9,8 +9,8 @@ from cleave.dialects.ops import TensorType
 from cleave.errors import CleaveError
 from cleave.schedule.monoid import accumulator_of, neutral_element
 from cleave.schedule.padding import outside
-from cleave.schedule.scope import Scope, Tiles, home_of, position, tile_type_of
-from cleave.schedule.tile_program import Ref, tile_type
+from cleave.schedule.scope import Scope, Tiles, home_of, masked, tile_type_of
+from cleave.schedule.tile_program import Ref
 
 
 class PartialReductions:
@@ -88,15 +88,8 @@ class PartialReductions:
             span = scope.required_span(name)
             if span.exact or name not in tile.names or outside(operand, name, self.tiles.region, scope.pad) == neutral:
                 continue
-            tile = self._masked(tile, name, neutral, scope)
+            tile = masked(tile, name, neutral, scope)
             home = home_of(operand, scope, self.tiles.region)
             home.tiles[operand] = tile
             home.pads[operand, name] = neutral
         return tile
-
-    def _masked(self, tile: Ref, name: str, fill: float, scope: Scope) -> Ref:
-        builder = scope.builder
-        bound = builder.add("splat", [scope.required_span(name).bound], TensorType((), "i64"))
-        inside = builder.compute("cmp", position(name, scope), bound, predicate="lt")
-        outside = builder.fill(fill, tile_type([], tile.tile.dtype))
-        return builder.compute("select", inside, tile, outside, order=tile.names)

@@ -11,7 +11,8 @@ from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import OPS, REDUCTIONS
 from cleave.errors import CleaveError
-from cleave.schedule.rename import VIEWS, Part, Renamer, is_memory_view, topological, viewed
+from cleave.schedule.reindex import VIEWS, is_of_equal_elements
+from cleave.schedule.rename import Part, Renamer, is_memory_view, topological, viewed
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,12 @@ class Region:
         return frozenset(self.reads)
 
     @cached_property
+    def loaded(self) -> tuple[Value, ...]:
+        """The tensors in memory that are read as a whole, not only gathered from."""
+        direct = {operand for v in self.values for operand in (v.operands[1:] if v.op == "gather" else v.operands)}
+        return tuple(value for value in self.reads if value in direct or value in self.results)
+
+    @cached_property
     def values(self) -> tuple[Value, ...]:
         """The values computed, operands first."""
         return tuple(topological(self.results, self.memory))
@@ -50,7 +57,8 @@ class Region:
 
     @cached_property
     def reductions(self) -> tuple[Value, ...]:
-        return tuple(value for value in self.values if value.op in REDUCTIONS)
+        """Those that may need a loop."""
+        return tuple(value for value in self.values if value.op in REDUCTIONS and not is_of_equal_elements(value))
 
     @cached_property
     def parallel(self) -> tuple[str, ...]:
@@ -94,7 +102,7 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
     for value in _reachable(results, stop):
         if _in_memory(value, stop):
             memory.append(value)
-        elif OPS[value.op].stage == "graph":
+        elif OPS[value.op].stage == "graph" and value.op != "gather":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
     used = {name for value in _reachable(results, stop) for name in (*value.names, *value.attrs.get("over", ()))}
     parts = {inner: part for inner, part in renamer.parts.items() if inner in used and part.outer in used}

@@ -1,17 +1,26 @@
-"""Substituting dimension names in a graph, so that a reduction's dims differ from those of the result it feeds."""
+"""Substituting dimension names in a graph, so that a reduction's dims differ from those of the result it feeds, and
+moving changes of indices to the tensors in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from cleave.dialects.dims import Dim, Size
+from cleave.dialects.dims import Answer, Dim, Size, parse
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
-from cleave.errors import CleaveError
-
-VIEWS = frozenset(("rename", "split", "merge", "slice"))
+from cleave.dialects.ops import TensorType
+from cleave.schedule.reindex import (
+    VIEWS,
+    Mover,
+    arithmetic,
+    bound_names,
+    gathering,
+    positions,
+    size_value,
+    slicing,
+    splitting,
+)
 
 
 class Part(NamedTuple):
@@ -22,7 +31,8 @@ class Part(NamedTuple):
 
 
 def in_memory_order(graph: Graph) -> Graph:
-    """The graph with a copy before each merge whose dims do not lie one after the other: a merge can then be a view."""
+    """The graph with a copy before each merge whose dims do not lie one after the other, so that a merge can be a view,
+    and of each output that is a part of another tensor, so that it has an array of its own."""
     new: dict[Value, Value] = {value: value for value in graph.inputs}
     for value in graph.topological():
         if value not in new:
@@ -30,7 +40,26 @@ def in_memory_order(graph: Graph) -> Graph:
             if value.op == "merge":
                 operands = (_together(operands[0], list(value.attrs["dims"])),)
             new[value] = value if operands == value.operands else replace(value, operands=operands)
-    return replace(graph, outputs=tuple(new[value] for value in graph.outputs))
+    return replace(graph, outputs=tuple(_owned(new[value], graph) for value in graph.outputs))
+
+
+def _owned(output: Value, graph: Graph) -> Value:
+    """The output, or a copy of it where it is not the whole of what it views, or not the whole of it exists."""
+    view = output
+    while view.op in VIEWS:
+        if view.op == "slice" or (view.op == "split" and not _divides(view, graph)):
+            return Value("cast", (output,), output.type, {}, output.location)
+        view = view.operands[0]
+    return output
+
+
+def _divides(split: Value, graph: Graph) -> bool:
+    whole = split.operands[0].size(split.attrs["dim"])
+    parts = [split.size(Dim.parse(text).name) for text in split.attrs["into"]]
+    if whole.symbols | parts[0].symbols | parts[1].symbols <= graph.extents.keys():
+        known, outer, inner = (size.evaluate(graph.extents) for size in (whole, *parts))
+        return known == outer * inner
+    return graph.facts.equal(whole, parts[0] * parts[1]) is Answer.YES
 
 
 def _together(value: Value, names: list[str]) -> Value:
@@ -66,8 +95,10 @@ class Renamer:
         self.memory = frozenset(memory)
         self.taken = set(taken)
         self.parts = dict(parts)
+        self.mover = Mover(self.in_memory, self._bound_apart)
         self._memo: dict[tuple[Value, tuple[tuple[str, str], ...]], Value] = {}
         self._bound: dict[tuple[str, str], str] = {}
+        self._sizes: dict[Size, Value] = {}
 
     def fresh(self, name: str) -> str:
         """A dim name not in use yet."""
@@ -76,6 +107,12 @@ class Renamer:
             count += 1
         self.taken.add(f"{name}_{count}")
         return f"{name}_{count}"
+
+    def in_memory(self, value: Value) -> bool:
+        """Whether the value is one of ``memory`` or an input, or a view of one."""
+        while value not in self.memory and value.op in VIEWS:
+            value = value.operands[0]
+        return value in self.memory or value.op == "input"
 
     def substitute(self, value: Value, names: Mapping[str, str]) -> Value:
         """``value`` with each free dim ``old`` called ``names[old]``."""
@@ -88,28 +125,40 @@ class Renamer:
         return self._memo[key]
 
     def _substitute(self, value: Value, names: Mapping[str, str]) -> Value:
-        if value in self.memory or is_memory_view(value):
+        if self.in_memory(value):
             return renamed_view(value, names)
         type_ = TensorType(tuple(Dim(names.get(d.name, d.name), d.size) for d in value.dims), value.dtype)
         if value.op == "index":
             return Value("index", (), type_, {"dim": str(type_.dims[0])}, value.location)
-        operands, attrs = value.operands, value.attrs
-        captured = {name: self.fresh(name) for name in attrs.get("over", ()) if name in names.values()}
+        captured = {name: self.fresh(name) for name in bound_names(value) if name in names.values()}
         # the inner dim of a split goes with its outer dim: another part, another range
         captured |= {
             name: self._inner_name(name, names[self.parts[name].outer])
-            for name in attrs.get("over", ())
+            for name in value.attrs.get("over", ())
             if name in self.parts and self.parts[name].outer in names
         }
-        if captured:
-            self._inherit_parts(captured)
-            operands = tuple(self.substitute(operand, captured) for operand in operands)
-            attrs = {**attrs, "over": tuple(captured.get(name, name) for name in attrs["over"])}
-        operands = tuple(self.substitute(operand, names) for operand in operands)
-        return Value(value.op, operands, type_, attrs, value.location)
+        value = self._with_bound(value, captured)
+        operands = tuple(self.substitute(operand, names) for operand in value.operands)
+        return Value(value.op, operands, type_, value.attrs, value.location)
+
+    def _with_bound(self, value: Value, names: Mapping[str, str]) -> Value:
+        """The value with the dims that end in its op called otherwise."""
+        if not names:
+            return value
+        self._inherit_parts(names)
+        operands = tuple(self.substitute(operand, names) for operand in value.operands)
+        if value.op == "gather":
+            attrs = {**value.attrs, "dim": names[value.attrs["dim"]]}
+        else:
+            attrs = {**value.attrs, "over": tuple(names.get(name, name) for name in value.attrs["over"])}
+        return Value(value.op, operands, value.type, attrs, value.location)
+
+    def _bound_apart(self, value: Value, outer: frozenset[str]) -> Value:
+        return self._with_bound(value, {name: self._bound_name(name) for name in bound_names(value) if name in outer})
 
     def rename_apart(self, value: Value, outer: frozenset[str]) -> Value:
-        """``value`` with every reduced dim that is called like a dim of ``outer`` renamed."""
+        """``value`` with every bound dim that is called like a dim of ``outer`` renamed, and no change of indices but
+        of tensors in memory."""
         return self._apart(value, outer, {})
 
     def _apart(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
@@ -120,40 +169,73 @@ class Renamer:
         return memo[value]
 
     def _apart_op(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
-        operands, attrs = tuple(self._apart(operand, outer, memo) for operand in value.operands), value.attrs
-        if value.op == "rename":
-            new = Dim.parse(attrs["to"]).name
-            return self.substitute(operands[0], {attrs["from"]: new})
-        if value.op == "split":
-            part, within = (dim for dim in value.dims if dim.name not in operands[0].names)
-            return self.split(operands[0], attrs["dim"], part, within)
-        clash = [name for name in attrs["over"] if name in outer] if value.op in REDUCTIONS else []
-        if clash:
-            names = {name: self._bound_name(name) for name in clash}
-            self._inherit_parts(names)
-            operands = tuple(self.substitute(operand, names) for operand in operands)
-            attrs = {**attrs, "over": tuple(names.get(name, name) for name in attrs["over"])}
-        if operands == value.operands:
-            return value
-        return Value(value.op, operands, value.type, attrs, value.location)
+        operands = tuple(self._apart(operand, outer, memo) for operand in value.operands)
+        rule = _STRUCTURAL.get(value.op)
+        if rule is not None:
+            return rule(self, value, operands)
+        if operands != value.operands:
+            value = Value(value.op, operands, value.type, value.attrs, value.location)
+        return self._bound_apart(value, outer)
 
-    def split(self, value: Value, name: str, outer: Dim, inner: Dim) -> Value:
-        """``value`` with a dim in parts: the split is moved through the ops to the tensors in memory."""
-        if name not in value.names:
-            return value
-        dims = tuple(new for d in value.dims for new in ((outer, inner) if d.name == name else (d,)))
-        type_ = TensorType(dims, value.dtype)
-        if value in self.memory or is_memory_view(value):
-            return Value("split", (value,), type_, {"dim": name, "into": (str(outer), str(inner))}, value.location)
-        if value.op == "constant":
-            return Value("constant", (), type_, value.attrs, value.location)
-        if value.op == "index":
-            return _index_in_parts(value, outer, inner)
-        captured = {outer.name, inner.name} & set(value.attrs.get("over", ()))
-        if value.op in POINTWISE or (value.op in REDUCTIONS and not captured):
-            operands = tuple(self.split(operand, name, outer, inner) for operand in value.operands)
-            return Value(value.op, operands, type_, value.attrs, value.location)
-        raise CleaveError(f"a split of the result of cleave.{value.op} cannot be scheduled yet", value.location)
+    # --- structure ---
+
+    def _rename(self, value: Value, operands: Sequence[Value]) -> Value:
+        return self.substitute(operands[0], {value.attrs["from"]: Dim.parse(value.attrs["to"]).name})
+
+    def _split(self, value: Value, operands: Sequence[Value]) -> Value:
+        outer, inner = (value.dims[value.names.index(Dim.parse(text).name)] for text in value.attrs["into"])
+        return self.mover.move(operands[0], splitting(value.attrs["dim"], outer, inner, self.size))
+
+    def _slice(self, value: Value, operands: Sequence[Value]) -> Value:
+        into = value.dims[value.names.index(Dim.parse(value.attrs["into"]).name)]
+        change = slicing(value.attrs["dim"], into, parse(value.attrs["offset"]), self.size)
+        return self.mover.move(operands[0], change)
+
+    def _merge(self, value: Value, operands: Sequence[Value]) -> Value:
+        """Of a tensor in memory a view; otherwise elements at the quotients and remainders of the position."""
+        (operand,) = operands
+        if self.in_memory(operand):
+            return Value("merge", (operand,), value.type, value.attrs, value.location)
+        into = value.dims[value.names.index(Dim.parse(value.attrs["into"]).name)]
+        names = {name: self.fresh(name) if name in value.names else name for name in value.attrs["dims"]}
+        operand, rest = self.substitute(operand, names), positions(into)
+        first, *others = names.values()
+        for name in reversed(others):
+            size = self.size(operand.size(name))
+            quotient = arithmetic("div", rest, size)
+            within = arithmetic("sub", rest, arithmetic("mul", quotient, size))
+            operand, rest = self.mover.move(operand, gathering(name, within)), quotient
+        return self.mover.move(operand, gathering(first, rest))
+
+    def _gather(self, value: Value, operands: Sequence[Value]) -> Value:
+        source, indices = operands
+        name = value.attrs["dim"]
+        if name in indices.names:  # as it may be after a substitution
+            source = self.substitute(source, {name: (fresh := self.fresh(name))})
+            name = fresh
+        return self.mover.move(source, gathering(name, indices))
+
+    def _concat(self, value: Value, operands: Sequence[Value]) -> Value:
+        """The first operand where the position is below its size, past it the second."""
+        into = value.dims[value.names.index(Dim.parse(value.attrs["into"]).name)]
+        position, start = positions(into), self.size(operands[0].size(value.attrs["dims"][0]))
+        picked: list[Value] = []
+        for operand, name, at in zip(
+            operands, value.attrs["dims"], (position, arithmetic("sub", position, start)), strict=True
+        ):
+            new = self.fresh(name) if name == into.name else name
+            operand = self.substitute(operand, {name: new})
+            picked.append(self.mover.move(operand, gathering(new, at, bounded=True)))
+        below = Value("cmp", (position, start), TensorType(position.dims, "i1"), {"predicate": "lt"})
+        return Value("select", (below, *picked), value.type, {}, value.location)
+
+    def size(self, size: Size) -> Value:
+        """The size as a value, one for all its uses."""
+        if size not in self._sizes:
+            self._sizes[size] = size_value(size, self.fresh("size"))
+        return self._sizes[size]
+
+    # --- names ---
 
     def _inherit_parts(self, names: Mapping[str, str]) -> None:
         """A new name for the inner dim of a split is one as well."""
@@ -175,13 +257,14 @@ class Renamer:
         return self._bound[name, outer]
 
 
-def _index_in_parts(value: Value, outer: Dim, inner: Dim) -> Value:
-    """outer·size(inner) + inner; the size as a sum of ones."""
-    i, j = (Value("index", (), TensorType((dim,), value.dtype), {"dim": str(dim)}) for dim in (outer, inner))
-    ones = Value("constant", (), TensorType((inner,), value.dtype), {"value": 1})
-    size = Value("reduce", (ones,), TensorType((), value.dtype), {"kind": "sum", "over": (inner.name,)})
-    start = Value("mul", (i, size), i.type)
-    return Value("add", (start, j), TensorType((outer, inner), value.dtype), {}, value.location)
+_STRUCTURAL: Mapping[str, Callable[[Renamer, Value, Sequence[Value]], Value]] = {
+    "rename": Renamer._rename,  # pyright: ignore[reportPrivateUsage]
+    "split": Renamer._split,  # pyright: ignore[reportPrivateUsage]
+    "slice": Renamer._slice,  # pyright: ignore[reportPrivateUsage]
+    "merge": Renamer._merge,  # pyright: ignore[reportPrivateUsage]
+    "gather": Renamer._gather,  # pyright: ignore[reportPrivateUsage]
+    "concat": Renamer._concat,  # pyright: ignore[reportPrivateUsage]
+}
 
 
 def renamed_view(value: Value, names: Mapping[str, str]) -> Value:

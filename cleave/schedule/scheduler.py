@@ -176,7 +176,7 @@ class _Scheduler:
         """Seconds that no schedule of these kernels goes below: each is launched and moves its tensors once."""
         target, seconds = self.options.target, 0.0
         for region in self._regions_of(kernels):
-            moved = sum(self._bytes(value) for value in (*region.reads, *region.outputs))
+            moved = sum(self._bytes(value) for value in (*region.loaded, *region.outputs))
             seconds += moved / target.dram_bandwidth + target.kernel_latency
         return seconds + launch_time(len(kernels), target)
 

@@ -105,3 +105,12 @@ def position(name: str, scope: Scope) -> Ref:
         return offset
     within = builder.add("index", (), tile_type([(name, span.extent)], "i64"), dim=f"{name}={span.extent}")
     return within if builder.constant_of(span.offset) == 0 else builder.compute("add", within, offset)
+
+
+def masked(tile: Ref, name: str, fill: float, scope: Scope) -> Ref:
+    """The tile with ``fill`` where it does not exist along a dim."""
+    builder = scope.builder
+    bound = builder.add("splat", [scope.required_span(name).bound], TensorType((), "i64"))
+    inside = builder.compute("cmp", position(name, scope), bound, predicate="lt")
+    outside = builder.fill(fill, tile_type([], tile.tile.dtype))
+    return builder.compute("select", inside, tile, outside, order=tile.names)

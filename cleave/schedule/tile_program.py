@@ -15,6 +15,10 @@ from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import TensorType
 
 
+LOADS = frozenset(("load", "gather_load"))
+"""The instructions that read tensors in memory, their first operand."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ref:
     """An SSA value of a kernel; equality is identity."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cleave.dialects.dims import Size
 from cleave.dialects.size import SizeLike
-from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref
+from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.traffic import Stream, Walk
 
 BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i16": 2, "index": 8}
@@ -46,15 +46,16 @@ class Chain:
 class Workload:
     """What a kernel does at given sizes: per block where nothing else is said; bytes and operations.
 
-    ``compulsory``: bytes of its tensors. ``resident`` and ``streamed``: shared memory of tiles outside and inside
-    loops. ``live``: bytes of accumulators and the largest tile of register code. ``mma``: the part of ``tensor`` that
-    tiles of less than 64 rows do by ``mma.sync``. ``requests``: as in ``Chain``. ``chained_rows``: of the tile of a
-    contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the warps, and if
-    they are too few, warps repeat one another's work. ``walk`` and ``streams``: see ``traffic``.
+    ``compulsory``: bytes of its tensors; of one that is only gathered from, what all blocks read (``gathered``: each).
+    ``resident`` and ``streamed``: shared memory of tiles outside and inside loops. ``live``: bytes of accumulators and
+    the largest tile of register code. ``mma``: the part of ``tensor`` that tiles of less than 64 rows do by
+    ``mma.sync``. ``requests``: as in ``Chain``. ``chained_rows``: of the tile of a contraction by ``wgmma`` that feeds
+    another, if there is one: Triton gives such a tile's rows to the warps, and if they are too few, warps repeat one
+    another's work. ``walk`` and ``streams``: see ``traffic``.
     """
 
     blocks: int = 0
-    compulsory: int = 0
+    compulsory: float = 0.0
     resident: int = 0
     streamed: int = 0
     live: int = 0
@@ -70,6 +71,7 @@ class Workload:
     chains: list[Chain] = field(default_factory=list[Chain])
     walk: Walk = field(default_factory=lambda: Walk(()))
     streams: list[Stream] = field(default_factory=list[Stream])
+    gathered: dict[Ref, float] = field(default_factory=dict[Ref, float])
 
 
 def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeLike] | None = None) -> Workload:
@@ -79,7 +81,6 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
     """
     work = Workload(
         blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
-        compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments),
         live=_live(kernel),
     )
     work.resident, work.streamed = _shared(kernel)
@@ -90,6 +91,7 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
         axes = kernel.order.axes
         work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
     _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths, tuple(name for name, _ in axes)), work)
+    work.compulsory = _compulsory(kernel, sizes, work)
     return work
 
 
@@ -138,12 +140,15 @@ def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
 
 def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
     op = instruction.op
-    if op == "load":
-        size, width = _bytes(instruction.result), around.widths[instruction.operands[0]]
+    if op in LOADS:
+        size, width = _bytes(instruction.result), _width(instruction, around)
         work.loaded += chain.trips * size
         source = instruction.operands[0]
-        shared = frozenset(axis for axis, name in enumerate(around.axes) if name in source.names)
+        varying = instruction.attrs.get("varying", source.names)
+        shared = frozenset(axis for axis, name in enumerate(around.axes) if name in varying)
         work.streams.append(Stream(chain.trips * size, shared, _bytes_of(source, around.sizes)))
+        if op == "gather_load":
+            work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
         if chain.pipelined and width == VECTOR:
             chain.copied += size
         else:
@@ -165,6 +170,23 @@ def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, wo
 
 SPECIAL_ELEMENTS = 8
 """Elements of simple register code that one of a special function takes as long as."""
+
+
+def _width(load: Instruction, around: _Surroundings) -> int:
+    """Bytes that a thread reads at once: of elements at unrelated positions one after the other, one."""
+    source = load.operands[0]
+    if load.op == "gather_load" and not load.attrs["contiguous"] and source.names[-1] in load.attrs["dims"]:
+        return BYTES.get(source.tile.dtype, 1)
+    return around.widths[source]
+
+
+def _compulsory(kernel: Kernel, sizes: Mapping[str, int], work: Workload) -> float:
+    loaded = {i.operands[0] for i in kernel.body.walk() if i.op == "load"}
+    total = 0.0
+    for argument in kernel.arguments:
+        read = work.blocks * work.gathered.get(argument, math.inf) if argument not in loaded else math.inf
+        total += min(_bytes_of(argument, sizes), read)
+    return total
 
 
 def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:
@@ -255,7 +277,7 @@ def _shared(kernel: Kernel) -> tuple[int, int]:
         for instruction in block.instructions:
             if instruction.body:
                 visit(instruction.body, 1)
-            elif instruction.op == "load" and (staged or instruction.result in fed):
+            elif instruction.op in LOADS and (staged or instruction.result in fed):
                 totals[inside] += _bytes(instruction.result)
 
     visit(kernel.body, 0)
@@ -269,7 +291,7 @@ def _live(kernel: Kernel) -> int:
         carried = max(carried, sum(_bytes(ref) for ref in block.arguments[1:]))
         in_place = _updates(block)
         for instruction in block.instructions:
-            if instruction.op in ("load", "constant", "index") or not instruction.results or instruction.body:
+            if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
                 continue
             if instruction.op == "contract" and not is_tensor_core(instruction):
                 largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))

@@ -5,11 +5,7 @@ Keys are (case, sizes, path), "*" standing for all.
 
 from __future__ import annotations
 
-_OP = "the scheduler has no rule yet for cleave.{} inside a kernel"
-
 KNOWN_GAPS: dict[tuple[str, str, str], str] = {
-    ("gather_in_the_middle", "*", "compiled"): _OP.format("gather"),
-    ("concatenation_in_the_middle", "*", "compiled"): _OP.format("concat"),
     ("nan_at_a_masked_key", "*", "alternatives"): "the search moves a select off a value, which is then times zero",
     ("empty_rows_zero", "*", "*"): 'cleave.empty_rows = "zero" is verified and nothing more',
 }

@@ -242,3 +242,63 @@ func.func private @k(%a: !A) attributes {cleave.kernel} {
   %0 = "cleave.load"(%a, %c, %c, %c) {fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2>} : (!A, index, index, index) -> !T
   return
 }
+
+// -----
+
+!A = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["i=16"]>>) attributes {cleave.kernel} {
+  %c = arith.constant 0 : index
+  // expected-error @+1 {{'cleave.gather_load' needs one tile of indices for each of 'dims', not 1 for ['m', 'k']}}
+  %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["m", "k"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xi32, #cleave.dims<["i=16"]>>, index, index, index, index) -> tensor<16x16xf32, #cleave.dims<["i=16", "k=16"]>>
+  return
+}
+
+// -----
+
+!A = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["i=16"]>>) attributes {cleave.kernel} {
+  %c = arith.constant 0 : index
+  // expected-error @+1 {{'cleave.gather_load' 'dims' names 'x', which the tensor [m, k] f32 has not}}
+  %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["x"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xi32, #cleave.dims<["i=16"]>>, index, index, index, index) -> tensor<16x16xf32, #cleave.dims<["i=16", "k=16"]>>
+  return
+}
+
+// -----
+
+!A = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+func.func private @k(%a: !A, %i: tensor<16xf32, #cleave.dims<["i=16"]>>) attributes {cleave.kernel} {
+  %c = arith.constant 0 : index
+  // expected-error @+1 {{'cleave.gather_load' indices must be integers, not f32}}
+  %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["m"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xf32, #cleave.dims<["i=16"]>>, index, index, index, index) -> tensor<16x16xf32, #cleave.dims<["i=16", "k=16"]>>
+  return
+}
+
+// -----
+
+!A = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["m=16"]>>) attributes {cleave.kernel} {
+  %c = arith.constant 0 : index
+  // expected-error @+1 {{'cleave.gather_load' the indices have the gathered dimension 'm' themselves}}
+  %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["m"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xi32, #cleave.dims<["m=16"]>>, index, index, index, index) -> tensor<16x16xf32, #cleave.dims<["i=16", "k=16"]>>
+  return
+}
+
+// -----
+
+!A = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["i=16"]>>) attributes {cleave.kernel} {
+  %c = arith.constant 0 : index
+  // expected-error @+1 {{'cleave.gather_load' the tile [k=16] f32 lacks a dimension of the indices: i}}
+  %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["m"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xi32, #cleave.dims<["i=16"]>>, index, index, index, index) -> tensor<16xf32, #cleave.dims<["k=16"]>>
+  return
+}
+
+// -----
+
+!A = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["i=16"]>>) attributes {cleave.kernel} {
+  %c = arith.constant 0 : index
+  // expected-error @+1 {{'cleave.gather_load' the tile has dimensions ['m'] that the tensor [m, k] f32 has not}}
+  %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["m"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xi32, #cleave.dims<["i=16"]>>, index, index, index, index) -> tensor<16x16xf32, #cleave.dims<["i=16", "m=16"]>>
+  return
+}

@@ -74,6 +74,9 @@ func.func private @kernel(%x: !V, %o: !V {cleave.out}) attributes {cleave.kernel
   %s = "cleave.splat"(%at) : (index) -> tensor<i64, #cleave.dims<[]>>
   // CHECK: "cleave.load"
   %t = "cleave.load"(%x, %at, %c0, %m, %d) {fill = 0.0 : f16, in_bounds = ["d"], operandSegmentSizes = array<i32: 1, 2, 2>} : (!V, index, index, index, index) -> !T
+  %i = "cleave.index"() {dim = "i=32"} : () -> tensor<32xi64, #cleave.dims<["i=32"]>>
+  // CHECK: "cleave.gather_load"
+  %g = "cleave.gather_load"(%x, %i, %c0, %c0, %m, %d) {dims = ["m"], fill = 0.0 : f16, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!V, tensor<32xi64, #cleave.dims<["i=32"]>>, index, index, index, index) -> tensor<64x32xf16, #cleave.dims<["d=64", "i=32"]>>
   // CHECK: "cleave.store"
   "cleave.store"(%t, %o, %at, %c0, %m, %d) {operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!T, !V, index, index, index, index) -> ()
   return
