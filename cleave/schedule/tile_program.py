@@ -14,7 +14,6 @@ from cleave.dialects.dims import Dim, Size, const
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import TensorType
 
-
 LOADS = frozenset(("load", "gather_load"))
 """The instructions that read tensors in memory, their first operand."""
 
