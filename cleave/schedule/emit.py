@@ -30,17 +30,18 @@ from cleave.schedule.tiling import Fusion, Tiling
 
 @dataclass(frozen=True)
 class Emitted:
-    """A kernel and the graph values that its arguments hold, in order."""
+    """A kernel and the graph values that its arguments hold, in order; ``estimates``: whether it uses any."""
 
     kernel: Kernel
     operands: tuple[Value, ...]
+    estimates: bool
 
 
 def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> Emitted:
     """The kernel that computes ``region``; ``extents`` has the symbols whose sizes are static."""
     emitter = _Emitter(region, tiling, extents, fusion)
     kernel = emitter.emit(name)
-    return Emitted(kernel, tuple(emitter.arguments))
+    return Emitted(kernel, tuple(emitter.arguments), emitter.grouping.estimates)
 
 
 class _Emitter:

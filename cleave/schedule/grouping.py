@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleave.dialects.graph import Value
-from cleave.dialects.rounding import transparent
+from cleave.schedule.derivatives import State
 from cleave.schedule.region import Region
 from cleave.schedule.scope import Scope, home_of
-from cleave.schedule.separability import Cascade, Factors
+from cleave.schedule.separability import Form
 from cleave.schedule.tiling import Fusion, Tiling
 
 
@@ -17,26 +17,37 @@ class Grouping:
 
     def __init__(self, region: Region, tiling: Tiling, fusion: Fusion) -> None:
         self.region, self.tiling, self.fusion = region, tiling, fusion
-        self.transparent = transparent(region.values, region.results)
-        self._known_factors: dict[tuple[Value, frozenset[Value]], Factors | None] = {}
+        self.open: list[Value] = []
+        """The members of the loops that are being emitted."""
+        self.estimates = False
+        """Whether a loop so far uses ``Fusion.estimates``."""
 
     def group_of(self, first: Value, scope: Scope) -> list[Value]:
         """``first`` and the reductions that join its loop, operands first."""
-        group = [first]
-        if self.fusion.horizontal:
-            for other in self.region.reductions:
-                if other is not first and self._is_peer(other, first, scope) and self._joins(other, group, scope):
+        group, count = [first], 0
+        peers = self._peers(first, scope) if self.fusion.horizontal else []
+        while count < len(group):  # again: one may fit only when what is between it and ``first`` has joined
+            count = len(group)
+            for other in peers:
+                if other not in group and self._joins(other, group, scope):
                     group.append(other)
-        return sorted(group, key=self.region.position.__getitem__)
+        group.sort(key=self.region.position.__getitem__)
+        self.estimates |= any(self.state(member, group).centres for member in group)
+        return group
 
-    def factors(self, member: Value, group: Sequence[Value]) -> Factors:
-        """How the running values of its group scale a member's body; empty where it uses none."""
+    def state(self, member: Value, group: Sequence[Value]) -> State:
+        """What the loop of ``group`` carries for one of its members."""
         running = frozenset(group) & self.region.upstream[member]
-        return (self._factors(member, running) or {}) if running else {}
+        found = self._state(member, running) if running else State(member)
+        assert found is not None, "a member of a group separates"
+        return found
 
-    def _is_peer(self, other: Value, first: Value, scope: Scope) -> bool:
-        in_scope = all(scope.span(name) for name in other.names) and home_of(other, scope, self.region) is scope
-        return in_scope and other not in scope.tiles and self.tiling.looped(other) == self.tiling.looped(first)
+    def _peers(self, first: Value, scope: Scope) -> list[Value]:
+        """The reductions of the scope over the same dims that have no loop yet, last ones first."""
+        loops = self.tiling.looped(first)
+        taken = {first, *self.open, *scope.tiles}
+        alike = [v for v in reversed(self.region.reductions) if v not in taken and self.tiling.looped(v) == loops]
+        return [v for v in alike if all(scope.span(n) for n in v.names) and home_of(v, scope, self.region) is scope]
 
     def _joins(self, other: Value, group: list[Value], scope: Scope) -> bool:
         upstream, loops = self.region.upstream, self.tiling.looped(other)
@@ -47,14 +58,16 @@ class Grouping:
 
     def _fits(self, group: list[Value], scope: Scope) -> bool:
         """Whether every dependence inside the group separates and none passes through another loop of this scope."""
+        states: list[State] = []
         for later in group:
             earlier = [member for member in group if member in self.region.upstream[later]]
-            if earlier and (
-                self._passes_through_loop(earlier, later, group, scope)
-                or self._factors(later, frozenset(earlier)) is None
-            ):
+            if earlier and self._passes_through_loop(earlier, later, group, scope):
                 return False
-        return True
+            state = self._state(later, frozenset(earlier)) if earlier else State(later)
+            if state is None:
+                return False
+            states.append(state)
+        return _agree([state.form for state in states])
 
     def _passes_through_loop(self, earlier: list[Value], later: Value, group: list[Value], scope: Scope) -> bool:
         return any(
@@ -66,24 +79,16 @@ class Grouping:
             for other in self.region.reductions
         )
 
-    def _factors(self, value: Value, running: frozenset[Value]) -> Factors | None:
-        key = (value, running)
-        if key not in self._known_factors:
-            self._known_factors[key] = self._separate(value, running)
-        return self._known_factors[key]
-
-    def _separate(self, value: Value, running: frozenset[Value]) -> Factors | None:
-        loops = self.tiling.looped(value)
-        if len(loops) != 1 or value.attrs.get("kind", "sum") != "sum":
+    def _state(self, member: Value, running: frozenset[Value]) -> State | None:
+        loops = self.tiling.looped(member)
+        if len(loops) != 1:
             return None
-        cascade = Cascade(
-            running, lambda v: self.region.depends(v, running), lambda v: loops[0] not in v.names, self.transparent
-        )
-        if value.op == "contract":
-            parts = [cascade.factors(operand) for operand in value.operands]
-            return None if None in parts else _sum_factors([part for part in parts if part is not None])
-        return cascade.factors(value.operands[0])
+        state = self.region.state(member, running, loops[0])
+        return state if state is None or self.fusion.estimates or not state.centres else None
 
 
-def _sum_factors(parts: Sequence[Factors]) -> Factors:
-    return {w: sum(part.get(w, 0.0) for part in parts) for part in parts for w in part}
+def _agree(forms: Sequence[Form]) -> bool:
+    """Whether no value is a power in one body and something else in another: the two are guarded differently."""
+    powers = {a for form in forms for a in form.powers}
+    others = {a for form in forms for a in (*form.degrees, *form.exponents)}
+    return powers.isdisjoint(others)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleave.dialects.graph import Value
+from cleave.schedule.cascade import Cascades
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.monoid import COMBINE, accumulator_of, neutral_element
 from cleave.schedule.reduction import PartialReductions
-from cleave.schedule.rescale import Rescaling
 from cleave.schedule.scope import Scope, Tiles, tile_type_of
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_program import Block, Instruction, Ref, TileBuilder, tile_type
@@ -21,17 +21,23 @@ class Loops:
     def __init__(self, tiles: Tiles, tiling: Tiling, grouping: Grouping, spans: Spans) -> None:
         self.tiles, self.tiling, self.spans = tiles, tiling, spans
         self.partials = PartialReductions(tiles)
-        self.rescaling = Rescaling(tiles, grouping)
+        self.grouping, self.cascades = grouping, Cascades(tiles, grouping)
 
     def emit(self, group: Sequence[Value], scope: Scope) -> None:
         """Compute the reductions of ``group``, which share a loop; their tiles are then in ``scope``."""
-        initial = [self._initial(member, group, scope) for member in group]
-        results = self._nest(group, self.tiling.looped(group[0]), initial, scope)
-        for member, result in zip(group, results, strict=True):
-            whole = self._summed(member, result, scope) if self._deferred(member, group) else result
-            scope.tiles[member] = scope.builder.cast(whole, member.dtype)
+        carried, loops = self.cascades.carried(group), self.tiling.looped(group[0])
+        initial = [self._initial(reduction, group, scope) for reduction in carried.reductions]
+        initial += [self.cascades.initial(centre, group, scope) for centre in carried.centres]
+        self.grouping.open += group
+        results = self._nest(group, loops, initial, scope)
+        del self.grouping.open[-len(group) :]
+        for index, reduction in enumerate(carried.reductions):
+            if self._deferred(reduction, group):
+                results[index] = self._summed(reduction, results[index], scope)
+        count = self.spans.bound(scope, loops[0]) if carried.centres else None
         for member in group:
-            self.rescaling.as_in_source(member, group, scope)
+            state = self.grouping.state(member, group)
+            scope.tiles[member] = self.cascades.finished(state, carried, results, count, scope)
 
     def _initial(self, member: Value, group: Sequence[Value], scope: Scope) -> Ref:
         dtype = accumulator_of(member)
@@ -48,8 +54,10 @@ class Loops:
 
     def _deferred(self, member: Value, group: Sequence[Value]) -> bool:
         """Whether the loop keeps a sum for each element of its tile: one that nothing in the loop uses."""
+        if not self.tiling.deferred or member not in group or member.attrs.get("kind") != "sum":
+            return False
         used = any(member in self.tiles.region.upstream[other] for other in group)
-        if not self.tiling.deferred or used or member.attrs.get("kind") != "sum":
+        if used or self.grouping.state(member, group).centres:
             return False
         over = member.attrs["over"]
         tiled = len(over) == 1 and over[0] not in self.tiling.resident and self.tiling.reduced[over[0]] > 1
@@ -82,18 +90,21 @@ class Loops:
 
     def _update(self, group: Sequence[Value], accumulators: Sequence[Ref], scope: Scope) -> list[Ref]:
         """One iteration: each accumulator with this tile's part; later members see the earlier ones' running values."""
-        before = [scope.builder.cast(tile, member.dtype) for member, tile in zip(group, accumulators, strict=True)]
-        old = Scope(scope.builder, scope, {}, dict(zip(group, before, strict=True)), frozenset(group))
-        scope.running = frozenset(group)
-        results: list[Ref] = []
-        for member, accumulator_ in zip(group, accumulators, strict=True):
-            accumulated = self.rescaling.rescaled(member, accumulator_, group, old, scope)
-            part = self.partials.elements if self._deferred(member, group) else self.partials.partial
-            combined = self._combine(member, accumulated, part(member, scope), scope)
+        carried, running = self.cascades.carried(group), frozenset(group)
+        before, _ = carried.unpack(accumulators)
+        old_tiles = {member: scope.builder.cast(before[member], member.dtype) for member in group}
+        old = Scope(scope.builder, scope, {}, old_tiles, running)
+        scope.running = running
+        results: dict[Value, Ref] = {}
+        for member in group:
+            state = self.grouping.state(member, group)
+            for reduction, tile in self.cascades.corrected(state, carried, accumulators, old, scope).items():
+                part = self.partials.elements if self._deferred(reduction, group) else self.partials.partial
+                results[reduction] = self._combine(reduction, tile, part(reduction, scope), scope)
             if any(member in self.tiles.region.upstream[other] for other in group):
-                scope.tiles[member] = scope.builder.cast(combined, member.dtype)
-            results.append(combined)
-        return results
+                loop = self.tiling.looped(member)[-1]
+                scope.tiles[member] = self.cascades.estimate(member, results[member], loop, scope)
+        return [*results.values(), *(self.cascades.centre(a, scope) for a in carried.centres)]
 
     def _combine(self, member: Value, accumulated: Ref, part: Ref, scope: Scope) -> Ref:
         op = COMBINE[member.attrs.get("kind", "sum")]

@@ -10,9 +10,12 @@ from functools import cached_property
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import OPS, REDUCTIONS
+from cleave.dialects.rounding import transparent
 from cleave.errors import CleaveError
+from cleave.schedule.derivatives import State, state_of
 from cleave.schedule.reindex import VIEWS, is_of_equal_elements
 from cleave.schedule.rename import Part, Renamer, is_memory_view, topological, viewed
+from cleave.schedule.separability import Body
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +75,23 @@ class Region:
         for value in self.values:
             found[value] = frozenset(value.operands).union(*(found[operand] for operand in value.operands))
         return found
+
+    @cached_property
+    def transparent(self) -> frozenset[Value]:
+        """The values whose rounding algebra may move."""
+        return transparent(self.values, self.results)
+
+    def state(self, reduction: Value, running: frozenset[Value], loop: str) -> State | None:
+        """What a loop with these running values carries for a reduction; None if its body does not separate."""
+        key = (reduction, running, loop)
+        if key not in self._states:
+            body = Body(running, loop, self.upstream, self.transparent)
+            self._states[key] = state_of(reduction, body, self.upstream)
+        return self._states[key]
+
+    @cached_property
+    def _states(self) -> dict[tuple[Value, frozenset[Value], str], State | None]:
+        return {}
 
     def varying(self, value: Value, dims: tuple[str, ...]) -> frozenset[Value]:
         """What ``value`` depends on and has one of ``dims``."""

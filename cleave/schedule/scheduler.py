@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,7 +14,7 @@ from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
-from cleave.schedule.emit import emit_kernel
+from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import Score, explore
 from cleave.schedule.overlap import overlapping
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
@@ -208,20 +208,25 @@ class _Scheduler:
 
     def _candidates(self, region: Region, tiling: Tiling) -> list[Candidate]:
         """A tiling with each number of stages and warps."""
-        emitted = emit_kernel("kernel", region, tiling, self.graph.extents, Fusion(self.options.horizontal_fusion))
-        work = workload(emitted.kernel, self.sizes, known_of(self.graph))
-        return [
-            Candidate(
-                replace(emitted.kernel, num_stages=stages, num_warps=warps),
-                emitted.operands,
-                tiling,
-                cost_of(work, stages, warps, self.options.target),
-            )
-            for stages, warps in itertools.product(STAGES if has_loops(emitted.kernel) else (1,), WARPS)
-        ]
+        return [candidate for emitted in self._emitted(region, tiling) for candidate in self._variants(emitted, tiling)]
 
     def _score(self, candidate: Candidate) -> Score:
         return (not candidate.cost.fits(self.options.target), candidate.cost.running)
+
+    def _emitted(self, region: Region, tiling: Tiling) -> list[Emitted]:
+        """The kernel with as few loops as can be; and where it works with estimates, the one that does without."""
+        fusion, extents = Fusion(self.options.horizontal_fusion), self.graph.extents
+        fused = emit_kernel("kernel", region, tiling, extents, fusion)
+        if not fused.estimates:
+            return [fused]
+        return [emit_kernel("kernel", region, tiling, extents, replace(fusion, estimates=False)), fused]
+
+    def _variants(self, emitted: Emitted, tiling: Tiling) -> Iterator[Candidate]:
+        kernel = emitted.kernel
+        work = workload(kernel, self.sizes, known_of(self.graph))
+        for stages, warps in itertools.product(STAGES if has_loops(kernel) else (1,), WARPS):
+            cost = cost_of(work, stages, warps, self.options.target)
+            yield Candidate(replace(kernel, num_stages=stages, num_warps=warps), emitted.operands, tiling, cost)
 
     def _evaluate(self, size: Size) -> int:
         return size.evaluate(self.sizes)

@@ -26,6 +26,7 @@ class Scope:
     """The kernel's body or a loop's: the dims it makes available and the tiles computed in it.
 
     ``columns``, of the kernel's body: the dims that come last in every tile.
+    ``notes``: tiles that are no graph value's, by what they are.
     """
 
     builder: TileBuilder
@@ -36,6 +37,7 @@ class Scope:
     guarded: set[Value] = field(default_factory=set)
     pads: dict[tuple[Value, str], float] = field(default_factory=dict)
     columns: frozenset[str] = frozenset()
+    notes: dict[tuple[object, ...], Ref] = field(default_factory=dict[tuple[object, ...], Ref])
 
     @property
     def root(self) -> Scope:

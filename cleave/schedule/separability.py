@@ -1,63 +1,117 @@
-"""Cascaded reductions that fit one loop: how far a reduction's body depends on another reduction's running value.
+"""Cascaded reductions that fit one loop: how far a sum's body depends on other reductions' running values.
 
-A reduction B whose body uses the result A of another reduction over the same dim can share A's loop when the body
-separates: f(A, x) = a(A) · b(x). Then what B has summed so far is corrected by a(new)/a(old) whenever A moves. Here
-a(A) = exp(−κ·w), where w does not vary along the loop and is at least z, and A is the maximum of z: the online softmax
-recurrence and everything like it. Larger ranks (variance, LayerNorm) need states of their own and stay in two loops.
+A sum B = Σ f(A, x) whose body uses the result A of another reduction over the same dim can share A's loop when the body
+separates into finitely many products, f(A, x) = Σₖ aₖ(A)·bₖ(x): then what B has summed so far can be corrected whenever
+A moves. Three kinds of dependence are known, and their products (``Form``):
+
+- exp(−κ·w), w ≥ z being a running maximum of z: the online softmax recurrence (rank 1);
+- a power of a value a that does not vary along the loop, as in x·rsqrt(Σx²) or x/Σx (rank 1);
+- a polynomial in such values, as in (x − μ)² or (x − μ)·w (rank 1 + its degree).
+
+docs/cascades.md derives the corrections.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from cleave.dialects.graph import Value
+from cleave.dialects.ops import is_float
 from cleave.dialects.rounding import rounds
 
-Factors = Mapping[Value, float]
-"""Interface value w → κ: the body is exp(−Σ κ·w) times something that does not depend on any w."""
-
-ANY: Factors = {}
+MAX_RANK = 6
+"""States that one reduction may need: each is one more accumulator and reduction in the loop."""
 
 
 @dataclass(frozen=True)
-class Cascade:
-    """The loop's running values and a test for dependence on them.
+class Form:
+    """exp(−Σ κ·w) · Π aᵏ · P: ``exponents`` has κ for each w, ``powers`` k for each a, and P is a polynomial of these
+    ``degrees`` in values that do not vary along the loop, with coefficients that vary along the loop only.
 
-    ``varies(v)``: v depends on a running value. ``invariant(v)``: v does not have the loop's dim. ``transparent``: the
-    values whose rounding algebra may move.
+    ``scales``: those of the latter that are factors of some of its terms.
+    """
+
+    exponents: Mapping[Value, float] = field(default_factory=dict[Value, float])
+    powers: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    degrees: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    scales: frozenset[Value] = frozenset()
+
+    @property
+    def rank(self) -> int:
+        return math.prod(1 + degree for degree in self.degrees.values())
+
+    @property
+    def trivial(self) -> bool:
+        return not (self.exponents or self.powers or self.degrees)
+
+
+ANY = Form()
+
+
+@dataclass(frozen=True)
+class Body:
+    """A loop's running values; tells which values depend on them.
+
+    ``upstream``: what each value depends on. ``transparent``: the values whose rounding algebra may move.
     """
 
     running: frozenset[Value]
-    varies: Callable[[Value], bool]
-    invariant: Callable[[Value], bool]
+    loop: str
+    upstream: Mapping[Value, frozenset[Value]]
     transparent: frozenset[Value]
 
-    def factors(self, value: Value) -> Factors | None:
-        """The factors of ``value``, or None if it does not separate."""
-        return _Separation(self).multiplicative(value)
+    def varies(self, value: Value) -> bool:
+        """Whether the value depends on a running one."""
+        return value in self.running or not self.running.isdisjoint(self.upstream[value])
+
+    def is_coefficient(self, value: Value) -> bool:
+        """Whether it depends on a running value and does not vary along the loop otherwise."""
+        return self.varies(value) and self.loop not in value.names
+
+    def form(self, reduction: Value) -> Form | None:
+        """The form of a sum's summand; None if it does not separate."""
+        if reduction.attrs.get("kind", "sum") != "sum" or not is_float(reduction.dtype):
+            return None
+        separation = _Separation(self)
+        forms = [separation.form(operand) for operand in reduction.operands]
+        return _product(forms[0], forms[1]) if len(forms) == 2 else forms[0]
+
+    def estimated(self, w: Value) -> bool:
+        """Whether w depends on a running sum: while the loop runs it is only an estimate."""
+        return any(is_sum(member) for member in self.running if member is w or member in self.upstream[w])
+
+
+def is_sum(reduction: Value) -> bool:
+    return reduction.attrs.get("kind", "sum") == "sum"
 
 
 class _Separation:
-    def __init__(self, cascade: Cascade) -> None:
-        self.cascade = cascade
-        self._memo: dict[Value, Factors | None] = {}
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self._memo: dict[Value, Form | None] = {}
 
-    def multiplicative(self, value: Value) -> Factors | None:
+    def form(self, value: Value) -> Form | None:
         if value not in self._memo:
-            self._memo[value] = self._multiplicative(value)
+            self._memo[value] = self._form(value)
         return self._memo[value]
 
-    def _multiplicative(self, value: Value) -> Factors | None:
-        if not self.cascade.varies(value):
+    def _form(self, value: Value) -> Form | None:
+        if not self.body.varies(value):
             return ANY
-        rule = _RULES.get(value.op)
-        if rounds(value) and value not in self.cascade.transparent:
+        if self.body.is_coefficient(value):
+            return Form(powers={value: 1}) if is_float(value.dtype) else None
+        if rounds(value) and value not in self.body.transparent:
             return None
-        return rule(self, value) if rule and not self.cascade.invariant(value) else None
+        rule = _RULES.get(value.op)
+        return rule(self, value) if rule else None
 
-    def exponent(self, value: Value) -> Factors | None:
+    def summand(self, value: Value) -> Form | None:
+        """The form of a term of a sum: a value that does not vary along the loop shifts the others."""
+        return Form(degrees={value: 1}) if self.body.is_coefficient(value) else self.form(value)
+
+    def exponent(self, value: Value) -> Mapping[Value, float] | None:
         """κ for each w, where ``value`` = κ·(z − w) and w bounds z from above."""
         if value.op == "cast":
             return self.exponent(value.operands[0])
@@ -67,12 +121,12 @@ class _Separation:
             return self._scaled(value)
         return None
 
-    def _difference(self, z: Value, w: Value) -> Factors | None:
-        if self.cascade.varies(z) or not self.cascade.invariant(w):
+    def _difference(self, z: Value, w: Value) -> Mapping[Value, float] | None:
+        if self.body.varies(z) or not self.body.is_coefficient(w) or self.body.estimated(w):
             return None
-        return {w: 1.0} if bounds(w, z, self.cascade.running) else None
+        return {w: 1.0} if bounds(w, z, self.body.running) else None
 
-    def _scaled(self, value: Value) -> Factors | None:
+    def _scaled(self, value: Value) -> Mapping[Value, float] | None:
         for inner, scale in (value.operands, value.operands[::-1]):
             if (
                 scale.op == "constant"
@@ -110,61 +164,110 @@ def _stripped(value: Value) -> Value:
     return value
 
 
-def _exp(base: float) -> Callable[[_Separation, Value], Factors | None]:
-    def rule(self: _Separation, value: Value) -> Factors | None:
-        factors = self.exponent(value.operands[0])
-        return None if factors is None else {w: k * base for w, k in factors.items()}
+# --- laws -------------------------------------------------------------------------------------------------------------
 
-    return rule
+Law = Callable[[_Separation, Value], "Form | None"]
 
 
-def _product(sign: int) -> Callable[[_Separation, Value], Factors | None]:
-    def rule(self: _Separation, value: Value) -> Factors | None:
-        a, b = (self.multiplicative(operand) for operand in value.operands)
-        if a is None or b is None:
+Numbers = Mapping[Value, float]
+
+
+def _added(a: Numbers, b: Numbers, sign: int) -> dict[Value, float]:
+    return {key: a.get(key, 0) + sign * b.get(key, 0) for key in (*a, *b)}
+
+
+def _checked(
+    exponents: Numbers, powers: Numbers, degrees: Mapping[Value, int], scales: frozenset[Value]
+) -> Form | None:
+    """The form in which each value plays one part: what is a power and something else as well becomes a polynomial.
+
+    None of too large a rank, and where the derivative by one value has another one as a factor: that one can change by
+    orders of magnitude, and Taylor's formula then leaves the difference of large numbers.
+    """
+    degrees, kept = dict(degrees), dict(powers)
+    for a in [a for a in powers if a in degrees or a in exponents]:
+        power = kept.pop(a)
+        if power < 0:
             return None
-        return {w: a.get(w, 0.0) + sign * b.get(w, 0.0) for w in (*a, *b)}
-
-    return rule
-
-
-def _same(start: int) -> Callable[[_Separation, Value], Factors | None]:
-    """All operands from ``start`` on have the same factors (a zero has any)."""
-
-    def rule(self: _Separation, value: Value) -> Factors | None:
-        if any(self.cascade.varies(operand) for operand in value.operands[:start]):
-            return None
-        found: Factors | None = None
-        for operand in value.operands[start:]:
-            if operand.op == "constant" and operand.attrs["value"] == 0:
-                continue
-            factors = self.multiplicative(operand)
-            if factors is None or (found is not None and found != factors):
-                return None
-            found = factors
-        return found
-
-    return rule
+        degrees[a] = degrees.get(a, 0) + int(power)
+        scales |= {a}
+    form = Form(dict(exponents), {a: int(k) for a, k in kept.items()}, degrees, scales)
+    coupled = scales and len(degrees) > 1
+    return None if coupled or form.rank > MAX_RANK else form
 
 
-def _inner_reduction(self: _Separation, value: Value) -> Factors | None:
-    linear = value.op == "contract" or value.attrs["kind"] == "sum"
-    factors = _product(1)(self, value) if value.op == "contract" else self.multiplicative(value.operands[0])
-    if factors is None or not linear or any(set(value.attrs["over"]) & set(w.names) for w in factors):
+def _product(a: Form | None, b: Form | None, sign: int = 1) -> Form | None:
+    """a·b, or a/b. A power that cancels is none: where it is zero for a while there would be 0/0."""
+    if a is None or b is None or (sign < 0 and b.degrees):
         return None
-    return factors
+    powers = _added(a.powers, b.powers, sign)
+    if 0 in powers.values():
+        return None
+    degrees = {q: a.degrees.get(q, 0) + b.degrees.get(q, 0) for q in (*a.degrees, *b.degrees)}
+    return _checked(_added(a.exponents, b.exponents, sign), powers, degrees, a.scales | b.scales)
 
 
-_RULES: dict[str, Callable[[_Separation, Value], Factors | None]] = {
+def _sum(forms: Iterable[Form | None]) -> Form | None:
+    """a + b: what is no common factor becomes a polynomial."""
+    found = list(forms)
+    known = [form for form in found if form is not None]
+    if len(known) < len(found) or any(form.exponents != known[0].exponents for form in known):
+        return None
+    common = {a: k for a, k in known[0].powers.items() if all(form.powers.get(a) == k for form in known)}
+    rests = [{a: k for a, k in form.powers.items() if a not in common} for form in known]
+    if any(k < 0 for rest in rests for k in rest.values()):
+        return None
+    degrees = {
+        q: max(form.degrees.get(q, 0) + rest.get(q, 0) for form, rest in zip(known, rests, strict=True))
+        for form, rest in zip(known, rests, strict=True)
+        for q in (*form.degrees, *rest)
+    }
+    scales = frozenset[Value]().union(*rests, *(form.scales for form in known))
+    return _checked(known[0].exponents, common, degrees, scales)
+
+
+def _exp(base: float) -> Law:
+    def law(self: _Separation, value: Value) -> Form | None:
+        factors = self.exponent(value.operands[0])
+        return None if factors is None else Form({w: k * base for w, k in factors.items()})
+
+    return law
+
+
+def _product_law(sign: int) -> Law:
+    return lambda self, value: _product(self.form(value.operands[0]), self.form(value.operands[1]), sign)
+
+
+def _sum_law(start: int) -> Law:
+    """A sum, or a choice, of the operands from ``start`` on; a zero has any form."""
+
+    def law(self: _Separation, value: Value) -> Form | None:
+        if any(self.body.varies(operand) for operand in value.operands[:start]):
+            return None
+        summands = (v for v in value.operands[start:] if not (v.op == "constant" and v.attrs["value"] == 0))
+        return _sum(self.summand(operand) for operand in summands)
+
+    return law
+
+
+def _inner_reduction(self: _Separation, value: Value) -> Form | None:
+    form = self.body.form(value)
+    if form is None:
+        return None
+    parts = (*form.exponents, *form.powers, *form.degrees)
+    return None if any(set(value.attrs["over"]) & set(part.names) for part in parts) else form
+
+
+_RULES: dict[str, Law] = {
     "exp": _exp(1.0),
     "exp2": _exp(0.6931471805599453),
-    "mul": _product(1),
-    "div": _product(-1),
-    "neg": _same(0),
-    "cast": _same(0),
-    "add": _same(0),
-    "sub": _same(0),
-    "select": _same(1),
+    "mul": _product_law(1),
+    "div": _product_law(-1),
+    "neg": _sum_law(0),
+    "cast": _sum_law(0),
+    "add": _sum_law(0),
+    "sub": _sum_law(0),
+    "select": _sum_law(1),
     "contract": _inner_reduction,
     "reduce": _inner_reduction,
 }

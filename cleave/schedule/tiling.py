@@ -31,6 +31,8 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Ablation switches: ``horizontal`` puts reductions that share work into one loop."""
+    """``horizontal`` puts reductions that share work into one loop (off: an ablation); ``estimates`` also those whose
+    bodies are computed with estimates of others' results."""
 
     horizontal: bool = True
+    estimates: bool = True

@@ -143,12 +143,6 @@ def test_attention_is_one_kernel_with_one_loop() -> None:
     assert scheduled.program.allocated == scheduled.program.graph.outputs
 
 
-def test_reductions_that_do_not_separate_get_a_second_loop() -> None:
-    scheduled = schedule(graphs.variance(), ScheduleOptions())
-    (kernel,) = scheduled.program.kernels
-    assert [loop.attrs["dim"] for loop in loops(kernel)] == ["n", "n"]
-
-
 def test_without_horizontal_fusion_every_reduction_has_its_own_loop() -> None:
     options = ScheduleOptions(horizontal_fusion=False, sizes={"h": 2, "m": 128, "n": 1024})
     graph = graphs.attention(division_last=True)
