@@ -6,7 +6,7 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.search.certificate import Certificate, Fingerprint, FloatCheck
 from cleave.search.fingerprint import FingerprintChecker
-from cleave.search.floats import DRAWS, FloatChecker
+from cleave.search.floats import FloatChecker, Trial
 from cleave.search.interpret import Unsupported
 from cleave.search.lift import Lifter, Unliftable
 from cleave.search.terms import OutOfFuel, Poly, show
@@ -53,13 +53,19 @@ class Checker:
             return None, f"cannot be evaluated, though the source can: {error}"
         return Certificate(forms, facts, fingerprint, floats, tuple(found)), ""
 
+    def empty_trials(self) -> list[Trial]:
+        """The float checks at sizes where a reduced dim is empty."""
+        if not self._can_evaluate("floats", []):
+            return []
+        return [trial for trial in self.floats.trials() if trial.draw.empty is not None]
+
     def _can_evaluate(self, where: str, notes: list[str]) -> bool:
         """Whether the source itself can be evaluated there; if not, the certificate says so."""
         if where not in self._obstacles:
             self._obstacles[where] = ""
             try:
                 if where == "floats":
-                    self.floats.reference(DRAWS[0])
+                    self.floats.trials()
                 else:
                     self.fingerprint.reference()
             except (Unsupported, CleaveError, IndexError, ValueError) as error:

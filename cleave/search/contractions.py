@@ -7,7 +7,7 @@ from itertools import combinations
 
 from cleave.search.monotone import exponent_of
 from cleave.search.space import Node, Space
-from cleave.search.terms import Atom, Mono, OutOfFuel, Poly
+from cleave.search.terms import Atom, Mono, Number, OutOfFuel, Poly
 
 MAX_UNITS = 9
 
@@ -23,7 +23,7 @@ def sum_nodes(space: Space, names: Sequence[str], body: Poly) -> Iterator[Node]:
     """Nodes for the sum over ``names`` of a single product."""
     if len(body) != 1 or body.terms[0][1] != 1:
         return
-    units = factor_units(space, body.terms[0][0], names)
+    units = factor_units(space, body.terms[0][0])
     if len(units) == 1:
         yield Node("reduce", ("sum", tuple(names)), (units[0],))
         return
@@ -42,22 +42,26 @@ def sum_nodes(space: Space, names: Sequence[str], body: Poly) -> Iterator[Node]:
             yield Node("contract", (*over, *own), (units[0], units[1]))
 
 
-def factor_units(space: Space, mono: Mono, names: Sequence[str]) -> list[Poly]:
-    """Factors that are computed together: the exponentials, with the conditions on them; every other one by itself."""
-    algebra = space.algebra
-    together: dict[Atom, object] = {atom: e for atom, e in mono if atom.kind == "exp"}
-    conditions = {atom: e for atom, e in mono if atom.kind == "chi"}
-    alone = [(atom, e) for atom, e in mono if atom.kind not in ("exp", "chi", "prime")]
-    constants = [(atom, e) for atom, e in mono if atom.kind == "prime"]
-    units: list[Mono] = [(pair,) for pair in alone]
-    glued = tuple(sorted(((a, e) for a, e in mono if a in together or a in conditions), key=lambda p: p[0].id))
-    if glued and (together or not units):
-        units.append(glued)
-    elif glued:
-        units[-1] = tuple(sorted((*units[-1], *glued), key=lambda p: p[0].id))
-    if constants:
-        units[0] = tuple(sorted((*units[0], *constants), key=lambda p: p[0].id))
-    return [algebra.of_mono(unit) for unit in units]
+def factor_units(space: Space, mono: Mono) -> list[Poly]:
+    """Factors that are computed together: the exponentials; every other one by itself.
+
+    Each has the conditions that guard it; those that guard none stand with the exponentials, or the last factor.
+    """
+    units: list[dict[Atom, Number]] = [{atom: e} for atom, e in mono if atom.kind not in ("exp", "chi", "prime")]
+    together = {atom: e for atom, e in mono if atom.kind == "exp"}
+    if together:
+        units.append(together)
+    placed: set[Atom] = set()
+    for unit in units:
+        for chi in [chi for atom in unit for chi in space.masks.guarding(atom, mono)]:
+            unit[chi] = 1
+            placed.add(chi)
+    free = {atom: e for atom, e in mono if atom.kind == "chi" and atom not in placed}
+    constants = {atom: e for atom, e in mono if atom.kind == "prime"}
+    units = units or [{}]
+    units[-1] |= free
+    units[0] |= constants
+    return [space.algebra.of_mono(tuple(sorted(unit.items(), key=lambda pair: pair[0].id))) for unit in units]
 
 
 def _bipartitions(units: Sequence[Poly], names: Sequence[str]) -> Iterator[tuple[list[Poly], list[Poly]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from cleave.dialects import ops
@@ -20,17 +21,24 @@ from cleave.search.terms import Atom, Item, Number, Pair, Piece, Poly
 _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "max": ("max", ""), "prod": ("prod", "")}
 
 
+@dataclass(frozen=True)
+class Emission:
+    """What all programs of one space are made from."""
+
+    space: Space
+    feeds: Feeds
+    facts: Facts
+
+
 class Emitter:
     """Makes the values of one plan; ``source`` gives name, inputs and facts."""
 
-    def __init__(
-        self, source: Graph, lifter: Lifter, space: Space, feeds: Feeds, facts: Facts, precise: bool = False
-    ) -> None:
+    def __init__(self, source: Graph, lifter: Lifter, emission: Emission, precise: bool = False) -> None:
         """``precise``: f32 where an operand of a contraction would be rounded to tf32."""
         self.precise = precise
-        self.source, self.lifter, self.space, self.feeds = source, lifter, space, feeds
+        self.source, self.lifter, self.space, self.feeds = source, lifter, emission.space, emission.feeds
         self.sizes = lifter.algebra.sizes
-        self.builder = GraphBuilder(source.name, facts)
+        self.builder = GraphBuilder(source.name, emission.facts)
         floats = {value.dtype for value in source.topological()}
         self.compute = "f64" if "f64" in floats else "f32"
         self.values: dict[Poly, Value] = {}

@@ -174,6 +174,7 @@ def _sum_nodes(space: Space, poly: Poly) -> Iterator[Node]:
     summands = [space.known_multiple(mono, c) for mono, c in poly]
     yield Node("add", tuple(c for c, _ in summands), tuple(summand for _, summand in summands))
     _, factor, _ = algebra.primitive(poly)
+    factor = tuple(pair for pair in factor if not space.masks.hides(pair[0], poly))
     if factor:
         common = space.known_scale(factor)
         rest = algebra.mul(poly, algebra.power(common, -1))
@@ -221,6 +222,7 @@ def _common_summand_nodes(space: Space, poly: Poly) -> Iterator[Node]:
         if (
             e != 1
             or atom.kind in ("exp", "chi")
+            or any(space.masks.hides(atom, body) for _, body in opened)
             or not all(len(body) == 1 and dict(body.terms[0][0]).get(atom) == 1 for _, body in opened)
         ):
             continue

@@ -55,14 +55,15 @@ def signatures(poly: Poly) -> list[Signature]:
     found: dict[Signature, None] = {}
     for mono, _ in poly:
         for atom, _ in mono:
-            found |= dict.fromkeys(_of_atom(atom))
+            found |= dict.fromkeys(signatures_of_atom(atom))
     return list(found)
 
 
-def _of_atom(atom: Atom) -> Iterable[Signature]:
+def signatures_of_atom(atom: Atom) -> Iterable[Signature]:
+    """The factors of an atom; a sum's are those of what it sums."""
     kind, data = atom.kind, atom.data
     if kind in ("sum", "poly"):
-        return [s for part in parts(atom) for mono, _ in part for a, _ in mono for s in _of_atom(a)]
+        return [s for part in parts(atom) for mono, _ in part for a, _ in mono for s in signatures_of_atom(a)]
     if kind in ("prime", "size"):
         return []
     if kind == "leaf":

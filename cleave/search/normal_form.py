@@ -123,6 +123,8 @@ class Arithmetic(Store):
         result.sort(key=lambda pair: pair[0].id)
         mono = tuple(result)
         chis = [atom for atom, _ in mono if atom.kind == "chi"]
+        if chis and any(atom.kind == "sum" for atom, _ in mono):
+            mono = tuple(pair for pair in mono if pair[0] not in chis or not _only_empty(pair[0], mono))
         if len(chis) > 1 and any(x.data[0] is y.data[0] for x in chis for y in chis if x is not y):
             return ONE, [], 0  # a condition and its opposite
         return mono, sums, simple(c)
@@ -367,6 +369,20 @@ def content_of(poly: Poly) -> Number:
         top = gcd(top, fraction.numerator)
         bottom = bottom * fraction.denominator // gcd(bottom, fraction.denominator)
     return simple(Fraction(top, bottom))
+
+
+def _only_empty(chi: Atom, mono: Mono) -> bool:
+    """Whether the factor is 0 only where a dim is empty that another factor is a sum over, which is 0 then too."""
+    condition, polarity = chi.data
+    compared = condition.single
+    if polarity or compared is None or compared.kind != "fn" or not compared.data[0].startswith("cmp:predicate=eq"):
+        return False
+    count, zero = compared.data[1]
+    size = count.single
+    if size is None or size.kind != "size" or zero.terms:
+        return False
+    sums = [atom for atom, e in mono if atom.kind == "sum" and e > 0]
+    return any(bound is size.data[0] for atom in sums for _, bound in atom.data[0])
 
 
 def _shift(mono: Mono, by: dict[Atom, Number]) -> Mono:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
 from cleave.search.lift import Lifter
+from cleave.search.masks import Masks
 from cleave.search.monotone import exponent_of
 from cleave.search.space import Cut, Node, Space
 from cleave.search.stability import Stability
@@ -146,6 +147,7 @@ def make_space(
         names.setdefault(cut.pair.inner_size, []).append(cut.pair.inner)
         names.setdefault(cut.pair.outer_size, []).append(cut.pair.outer)
     space = Space(lifter.algebra, stability, names, cut)  # type: ignore[arg-type]
+    space.masks = Masks.of(graph, forms)
     space.leaf_operands = lambda number: lifter.leaves[number].operands
     for exponent, over in introduced:
         _add_maximum(space, exponent, over)

@@ -16,6 +16,7 @@ from typing import Any
 
 from cleave.dialects.dims import Size
 from cleave.search.binders import Algebra
+from cleave.search.masks import Masks
 from cleave.search.normal_form import content_of
 from cleave.search.stability import Stability
 from cleave.search.terms import Item, Mono, Number, OutOfFuel, Pair, Poly, simple
@@ -57,6 +58,7 @@ class Space:
         self.complete = True
         self.leaf_operands: Callable[[int], tuple[Poly, ...]] = lambda _: ()
         self.guards: dict[Poly, tuple[Poly, Poly]] = {}
+        self.masks = Masks()
         self.known_products: list[Poly] = []
         self._known_sums: list[Poly] = []
         self._scales: dict[Poly, Poly] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cleave.dialects.dims import Dim, Facts, Size, ceildiv, sym
@@ -13,11 +13,14 @@ from cleave.search.binders import Algebra
 from cleave.search.certificate import Certificate
 from cleave.search.check import Checker
 from cleave.search.cost import Cost, cost_of
-from cleave.search.emit import Emitter
+from cleave.search.draws import centred_inputs
+from cleave.search.emit import Emission, Emitter
+from cleave.search.empty import guarded
 from cleave.search.enumerate import nodes_of
 from cleave.search.extract import Extractor, Plan
 from cleave.search.feeds import Feeds
 from cleave.search.lift import Lifter, Unliftable
+from cleave.search.recentre import recentred
 from cleave.search.reduced_dims import splittable_sizes
 from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
 from cleave.search.seeds import make_space
@@ -41,6 +44,7 @@ class WholeSearch:
         self.found: list[Alternative] = []
         self.counts: list[str] = []  # the symbols that count parts
         self.seen: dict[str, bool] = {lines_of(graph): True}
+        self.means = centred_inputs(graph)
 
     def alone(self, why: str) -> SearchResult:
         """The source and nothing else."""
@@ -118,15 +122,26 @@ class WholeSearch:
             facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
         for plan in self._plans(space, goals):
             self.statistics.candidates += 1
-            for precise in (False, True):
-                try:
-                    emitter = Emitter(self.source, self.lifter, space, feeds, facts, precise)
-                    graph = emitter.graph(plan, goals)
-                except (CleaveError, OutOfFuel) as error:
-                    self.rejected.append(Rejected(label, f"no program: {error}"))
-                    break
-                if self._admit(graph, label, cut, checker):
-                    break
+            try:
+                for graph in self._versions(plan, goals, Emission(space, feeds, facts), checker):
+                    if self._admit(graph, label, cut, checker):
+                        break
+            except (CleaveError, OutOfFuel) as error:
+                self.rejected.append(Rejected(label, f"no program: {error}"))
+
+    def _versions(self, plan: Plan, goals: list[Poly], emission: Emission, checker: Checker) -> Iterator[Graph]:
+        """The plan's programs, each more careful than the one before: in tf32, in f32, with inputs less an offset;
+        these with what an empty dim makes infinite left out."""
+        graphs = [Emitter(self.source, self.lifter, emission, precise).graph(plan, goals) for precise in (False, True)]
+        yield from graphs
+        shifted = [recentred(graph, self.means) for graph in graphs if self.means]
+        graphs.extend(graph for graph in shifted if graph is not None)
+        yield from graphs[2:]
+        trials = checker.empty_trials()
+        for graph in graphs if trials else []:
+            careful = guarded(graph, self.source, trials)
+            if careful is not None:
+                yield careful
 
     def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
         """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
@@ -143,20 +158,18 @@ class WholeSearch:
         return [nominal, *({**nominal, symbol: 8} for symbol in short)]
 
     def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
-        """Keep the program if it is new and passes the checks. False if a more precise one may pass instead."""
-        cost = cost_of(graph)
+        """Keep the program if it is new and passes the checks; whether it does."""
         text = lines_of(graph)
         if text in self.seen:
             return self.seen[text]
+        cost = cost_of(graph)
         certificate, why = checker.check(graph)
-        rounds = any(value.dtype == "tf32" for value in graph.topological())
-        self.seen[text] = certificate is not None or not rounds
+        self.seen[text] = certificate is not None
         if certificate is None:
             self.rejected.append(Rejected(f"{label}: {cost}", why))
-            return self.seen[text]
-        split = None if cut is None else str(cut.size)
-        self.found.append(Alternative(graph, cost, certificate, split))
-        return True
+        else:
+            self.found.append(Alternative(graph, cost, certificate, None if cut is None else str(cut.size)))
+        return certificate is not None
 
     def _nominal(self) -> dict[str, int]:
         symbols = {s for size in self.algebra.sizes.values() for s in size.symbols}

@@ -6,7 +6,6 @@ Keys are (case, sizes, path), "*" standing for all.
 from __future__ import annotations
 
 KNOWN_GAPS: dict[tuple[str, str, str], str] = {
-    ("nan_at_a_masked_key", "*", "alternatives"): "the search moves a select off a value, which is then times zero",
     ("empty_rows_zero", "*", "*"): 'cleave.empty_rows = "zero" is verified and nothing more',
 }
 

@@ -352,8 +352,8 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
         parts = [_aligned(array, own, names) for array, own in args]
         array = parts[0] * parts[1] if op == "contract" else parts[0]
         return getattr(array, _REDUCE[attrs.get("kind", "sum")])(axis=tuple(range(len(value.names), len(names))))
-    if op == "split":
-        return _split(value, *args[0], sizes)
+    if op in ("split", "slice"):
+        return (_split if op == "split" else _slice)(value, *args[0], sizes)
     if op == "rename":
         return args[0][0]
     if op == "merge":
@@ -380,6 +380,11 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
     if op == "div" and value.dtype[0] == "i":
         return np.ma.masked_array(np.trunc(parts[0].data / parts[1].data).astype(int), parts[0].mask | parts[1].mask)
     return _UNARY[op](parts[0]) if op in _UNARY else _BINARY[op](*parts)
+
+
+def _slice(value: Value, array: Array, names: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
+    start, count = int(value.attrs["offset"]), parse_dim(value.attrs["into"]).size.evaluate(sizes)
+    return full_mask(array.take(np.arange(start, start + count), axis=names.index(value.attrs["dim"])))
 
 
 def _split(value: Value, array: Array, names: tuple[str, ...], sizes: Mapping[str, int]) -> Array:

@@ -113,6 +113,16 @@ def of_depth(number: int) -> Holds:
     return lambda graph: depth(graph) <= number
 
 
+def independent(dim: str) -> Holds:
+    """No reduction over the dim needs another one."""
+
+    def holds(graph: Graph) -> bool:
+        found = [v for v in graph.topological() if v.op in ("contract", "reduce") and dim in v.attrs["over"]]
+        return len(found) > 1 and not any(a is not b and a in upstream(b) for a in found for b in found)
+
+    return holds
+
+
 def shorter_by(number: int, name: str) -> Holds:
     return lambda graph: depth(graph) <= depth(PROGRAMS[name]()) - number
 
@@ -153,7 +163,8 @@ def rank_two_correction(graph: Graph) -> bool:
     values = graph.topological()
     products = [v for v in values if is_reduction(v, over="k") and set(v.names) == {"m", "n"}]
     column_sums = [v for v in values if is_reduction(v, over="k") and v.names == ("n",)]
-    return bool(column_sums) and not any(u.op == "sub" for v in products for u in upstream(v))
+    sums = [v for v in values if is_reduction(v, over="k") and v.op == "reduce"]
+    return bool(column_sums) and not any(upstream(v) & set(sums) for v in products)
 
 
 def scale_inside_sigmoid(graph: Graph) -> bool:
@@ -237,10 +248,10 @@ TABLE: dict[tuple[str, str], Holds] = {
         )
     },
     **{
-        (name, "scale after the contraction, statistics beside it"): both(scale_after("k"), of_depth(1))
+        (name, "scale after the contraction, statistics beside it"): both(scale_after("k"), independent("k"))
         for name in ("rmsnorm_linear", "rmsnorm_linear_without_gain", "rmsnorm_linear_bias", "layernorm_linear")
     },
-    ("layernorm_linear", "mean as a correction by column sums"): both(rank_two_correction, of_depth(1)),
+    ("layernorm_linear", "mean as a correction by column sums"): both(rank_two_correction, independent("k")),
     ("rmsnorm_swiglu", "scale inside silu, x as it is in both contractions"): scale_inside_sigmoid,
     ("matmul", "split-K"): split_contraction("k"),
     ("matmul_matmul", "reassociated"): makes("hde"),

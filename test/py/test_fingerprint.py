@@ -148,9 +148,33 @@ def test_roots_are_met() -> None:
     assert fingerprint is not None and fingerprint.samples > 0
 
 
-@pytest.mark.parametrize("name", ["check_sizes.py", "fields.py", "fingerprint.py", "floats.py", "interpret.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "check_sizes.py",
+        "fields.py",
+        "fingerprint.py",
+        "floats.py",
+        "float_domain.py",
+        "draws.py",
+        "unseen.py",
+        "interpret.py",
+    ],
+)
 def test_checks_share_no_code_with_the_search(name: str) -> None:
-    trusted = {"certificate", "check_sizes", "fields", "fingerprint", "floats", "interpret", "numbers", "terms"}
+    trusted = {
+        "certificate",
+        "check_sizes",
+        "draws",
+        "fields",
+        "fingerprint",
+        "float_domain",
+        "floats",
+        "interpret",
+        "numbers",
+        "terms",
+        "unseen",
+    }
     for node in ast.walk(ast.parse((SEARCH / name).read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("cleave.search."):
             assert node.module.split(".")[-1] in trusted

@@ -9,12 +9,12 @@ import pytest
 from cleave.dialects.ops import BINARY, REDUCTIONS, UNARY
 from cleave.lowering import pointwise
 from cleave.reference import numerics
-from cleave.search import fields, floats, lift
+from cleave.search import fields, float_domain, lift
 
 TABLES: dict[str, Mapping[str, object]] = {
     "cleave/reference/numerics.py": numerics.FUNCTIONS,
     "cleave/search/lift.py": lift._FLOAT,
-    "cleave/search/floats.py": floats._FUNCTIONS,
+    "cleave/search/float_domain.py": float_domain._FUNCTIONS,
     "cleave/search/fields.py": fields._FUNCTIONS,
     "cleave/lowering/pointwise.py": {**pointwise._EXACT, **pointwise._ROUNDED, **pointwise._PRECISE},
 }
