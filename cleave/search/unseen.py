@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
 
+MAX_WORK = 2500  # ops evaluated on the way, in all
 MAX_GROUPS = 96  # of elements, for each input
 MAX_BOUND = 64  # the largest integer constant that sizes go beyond
 
@@ -47,14 +48,23 @@ def unseen(graph: Graph, inputs: Sequence[Any], run: Run) -> list[Any] | None:
     expected = run(inputs)
     hidden = [np.zeros(np.shape(array), bool) for array in inputs]
     arrays = list(inputs)
-    for index, dims in masked_inputs(graph).items():
-        for group in _groups(graph.inputs[index], arrays[index].shape, dims):
-            tried = arrays[index].copy()
-            tried[group] = np.nan
-            trial = [*arrays[:index], tried, *arrays[index + 1 :]]
-            if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(run(trial), expected, strict=True)):
-                arrays, hidden[index][group] = trial, True
+    for index, group in islice(_all_groups(graph, inputs), MAX_WORK // len(graph.topological())):
+        tried = arrays[index].copy()
+        tried[group] = np.nan
+        trial = [*arrays[:index], tried, *arrays[index + 1 :]]
+        if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(run(trial), expected, strict=True)):
+            arrays, hidden[index][group] = trial, True
     return hidden if any(mask.any() for mask in hidden) else None
+
+
+def _all_groups(graph: Graph, inputs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Groups of elements of one input after the other, those of few groups first."""
+    found = {
+        index: list(_groups(graph.inputs[index], inputs[index].shape, dims))
+        for index, dims in masked_inputs(graph).items()
+    }
+    for index in sorted(found, key=lambda index: len(found[index])):
+        yield from ((index, group) for group in found[index])
 
 
 def _groups(value: Value, shape: Sequence[int], dims: Sequence[str]) -> Iterator[Any]:
