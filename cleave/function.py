@@ -36,7 +36,8 @@ class Function:
 
     ``sizes``: those to schedule for; a call takes the schedule of the nearest. Without any, a schedule is made when
     sizes are met that are far (a factor of ``RATIO``) from all known ones. ``arguments``: what messages call them.
-    ``static``: symbols whose sizes are compiled in, once for each value that is met.
+    ``static``: symbols whose sizes are compiled in, once for each value that is met. ``schedule``: options of
+    ``cleave-schedule``.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Function:
         sizes: Sequence[Sizes] = (),
         static: Sequence[str] = (),
         superopt: bool = True,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
         self.source, self.name, self._arguments, self._static = source, name, tuple(arguments), tuple(static)
         self._asked, self._superopt = tuple(dict(each) for each in sizes), superopt
+        self._schedule = dict(schedule or {})
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
         self._programs: dict[tuple[int, str], Program] = {}
@@ -148,7 +151,12 @@ class Function:
             if key not in self._special:
                 text = _with_extents(self.source, self.name, sizes)
                 self._special[key] = Function(
-                    text, name=self.name, arguments=self._arguments, sizes=self._asked, superopt=self._superopt
+                    text,
+                    name=self.name,
+                    arguments=self._arguments,
+                    sizes=self._asked,
+                    superopt=self._superopt,
+                    schedule=self._schedule,
                 )
             return self._special[key]
 
@@ -204,7 +212,7 @@ class Function:
         ctx, module = _parsed(self.optimised, self.name)
         with ctx:
             text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-            self._apply(module, "cleave-schedule", sizes=text, explain=explain)
+            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **self._schedule)
             self._apply(module, "cleave-lower-to-triton")
         return ctx, module
 
@@ -245,6 +253,7 @@ def jit(
     sizes: Sequence[Sizes] = (),
     static: str = "",
     superopt: bool = True,
+    schedule: Mapping[str, Any] | None = None,
 ) -> Any:
     """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
 
@@ -254,7 +263,7 @@ def jit(
     ``facts`` on sizes, such as "n = 16*n16"; ``sizes`` and ``static`` ("d e") as in ``Function``.
     """
     if function is None:
-        return functools.partial(jit, facts=facts, sizes=sizes, static=static, superopt=superopt)
+        return functools.partial(jit, facts=facts, sizes=sizes, static=static, superopt=superopt, schedule=schedule)
     from cleave.language.trace import parameter_names, trace
 
     text = _graph_text(trace(function, facts))
@@ -265,6 +274,7 @@ def jit(
         sizes=sizes,
         static=static.split(),
         superopt=superopt,
+        schedule=schedule,
     )
     return functools.update_wrapper(made, function)
 

@@ -19,8 +19,10 @@ MAY_IMPORT = {
     "passes": BASE | {"dialects", "bindings", "search", "schedule"},
     "lowering": BASE | {"dialects", "bindings", "search", "schedule", "passes", "runtime"},
     "runtime": BASE | {"dialects"},
+    "language": BASE | {"dialects"},
+    "bench": BASE | {"dialects", "language", "runtime"},
 }
-NO_MLIR = ("dialects", "search", "schedule", "runtime")
+NO_MLIR = ("dialects", "search", "schedule", "runtime", "language", "bench")
 MLIR_FILES = {"dialects/cleave.py"}
 LAZY = {"numpy", "sympy", "z3", "triton", "torch", "ml_dtypes"}
 EAGER_NUMPY = ("runtime", "reference", "search")

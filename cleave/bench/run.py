@@ -1,0 +1,220 @@
+"""Packages for the subgraphs, made without a GPU; and their run on one: numbers first, then times, baselines beside."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cleave.bench.subgraphs import Sizes, Subgraph
+from cleave.errors import CleaveError
+
+TOLERANCE = 4e-3
+"""Of ‖out − ref‖ / ‖ref‖ for f16 results; twice the error of PyTorch's eager program is allowed beyond it."""
+ABLATIONS: Mapping[str, Mapping[str, bool]] = {
+    "": {},
+    "no-superopt": {"superopt": False},
+    "no-split": {"split": False},
+    "no-iterative-tiling": {"iterative_tiling": False},
+    "no-horizontal-fusion": {"horizontal_fusion": False},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program at one shape. ``microseconds`` by label: "cleave" and the baselines; ``error`` of our numbers."""
+
+    subgraph: str
+    shape: str
+    ablation: str
+    sizes: Mapping[str, int]
+    flops: float
+    traffic: int
+    error: float
+    wrong: str
+    microseconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def best(self) -> tuple[str, float]:
+        """The fastest baseline."""
+        others = {label: us for label, us in self.microseconds.items() if label != "cleave"}
+        return min(others.items(), key=lambda item: item[1], default=("none", float("nan")))
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the fastest baseline."""
+        return self.best[1] / self.microseconds.get("cleave", float("nan"))
+
+
+def package_path(folder: Path, subgraph: str, shape: str, ablation: str) -> Path:
+    return folder / f"{subgraph}.{shape}{'.' * bool(ablation)}{ablation}.cleave"
+
+
+def prepare(
+    subgraphs: Sequence[Subgraph], shapes: str, folder: Path, target: str, ablations: Sequence[str] = ("",)
+) -> Iterator[str]:
+    """Compile and write a package for each shape whose label contains ``shapes``; a line for each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for subgraph in subgraphs:
+        for label, sizes in subgraph.shapes.items():
+            if shapes in label:
+                for ablation in ablations:
+                    yield _prepared(subgraph, label, sizes, folder, target, ablation)
+
+
+def _prepared(subgraph: Subgraph, label: str, sizes: Sizes, folder: Path, target: str, ablation: str) -> str:
+    started, path = time.monotonic(), package_path(folder, subgraph.name, label, ablation)
+    try:
+        special = _jitted(subgraph.function, ablation).specialised(
+            **{name: sizes[name] for name in subgraph.static.split()}
+        )
+        rest = {name: size for name, size in sizes.items() if name not in subgraph.static.split()}
+        package = special.package(target, sizes=[rest])
+        package.save(path)
+        launches = len(package.variants[0].plan.launches)
+        result = f"{launches} launch{'es' * (launches > 1)}"
+    except CleaveError as error:
+        result = f"REFUSED {error.message}"
+    return f"{subgraph.name} {label} {ablation}: {result}, {time.monotonic() - started:.1f} s"
+
+
+@cache
+def _jitted(function: Callable[..., Any], ablation: str) -> Any:
+    import cleave
+
+    return cleave.jit(function, schedule=ABLATIONS[ablation])
+
+
+def measure(
+    subgraphs: Sequence[Subgraph], folder: Path, baselines: Sequence[str], seconds: float, ablations: Sequence[str]
+) -> Iterator[Row]:
+    """A row for each package of the folder, as long as time is left; a wrong result is not timed."""
+    from cleave.bench.timing import Timer
+
+    timer, deadline = Timer(), time.monotonic() + seconds
+    for subgraph in subgraphs:
+        for label, sizes in subgraph.shapes.items():
+            paths = {ablation: package_path(folder, subgraph.name, label, ablation) for ablation in ablations}
+            found = {ablation: path for ablation, path in paths.items() if path.exists()}
+            if found and time.monotonic() < deadline:
+                yield from _measured(subgraph, label, sizes, found, baselines, timer)
+
+
+def _measured(
+    subgraph: Subgraph, label: str, sizes: Sizes, packages: Mapping[str, Path], baselines: Sequence[str], timer: Any
+) -> Iterator[Row]:
+    from cleave.bench.baselines import EAGER, reference
+    from cleave.runtime.package import Package
+
+    torch, others = timer.torch, dict[str, float]()
+    for ablation, path in packages.items():
+        package = Package.load(path)
+        tensors = _inputs(torch, package, sizes)
+        wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
+        eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
+        allowed = max(TOLERANCE, 2 * _error(_listed(eager), wanted))
+        error, wrong = _checked(package, tensors, wanted, allowed)
+        times = {} if wrong else {"cleave": timer.microseconds(_call(package, tensors))}
+        if not others:
+            others = dict(_baseline_times(subgraph, tensors, wanted, allowed, baselines, timer))
+        moved = sum(t.numel() * t.element_size() for t in (*tensors, *_listed(eager)))
+        flops, times = subgraph.flops(sizes), {**times, **others}
+        yield Row(subgraph.name, label, ablation, dict(sizes), flops, moved, error, wrong, times)
+
+
+def _checked(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float) -> tuple[float, str]:
+    """The error, and what is wrong, if anything is; three runs must agree to the bit."""
+    try:
+        runs = [_listed(package(*tensors)) for _ in range(3)]
+    except CleaveError as error:
+        return float("nan"), error.message
+    error = _error(runs[0], wanted)
+    if not error <= allowed:
+        return error, f"error {error:.1e}, {allowed:.1e} is allowed"
+    same = all(bool((a == b).all()) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
+    return error, "" if same else "runs differ"
+
+
+def _call(package: Any, tensors: Sequence[Any]) -> Any:
+    return lambda: package(*tensors)
+
+
+def _baseline_times(
+    subgraph: Subgraph, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, labels: Sequence[str], timer: Any
+) -> Iterator[tuple[str, float]]:
+    from cleave.bench.baselines import baselines
+
+    for label, function in baselines(subgraph.torch, dict(subgraph.settings), labels):
+        try:
+            if _error(_listed(function(*tensors)), wanted) <= 2 * allowed:
+                yield label, timer.microseconds(lambda function=function: function(*tensors))
+        except (RuntimeError, ValueError) as error:
+            print(f"{subgraph.name}: baseline {label}: {str(error).splitlines()[0]}", flush=True)
+
+
+def _inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
+    """Normal numbers; weights scaled so that products keep the scale of their rows."""
+    from cleave.dialects.dims import Dim
+
+    plan, tensors = package.variants[0].plan, []
+    for number, spec in enumerate(plan.arguments):
+        shape = [Dim.parse(text).size.evaluate(sizes) for text in spec.dims]
+        generator = torch.Generator(device="cuda").manual_seed(zlib.crc32(plan.function.encode()) + number)
+        scale = shape[0] ** -0.5 if number and len(shape) == 2 else 1.0
+        values = torch.randn(shape, generator=generator, device="cuda") * scale
+        tensors.append(values.to(torch.float16))
+    return tensors
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+def _error(results: Sequence[Any], wanted: Sequence[Any]) -> float:
+    """The largest ‖out − ref‖ / ‖ref‖; NaN where one has a NaN."""
+    errors = [
+        float((out.double() - ref.reshape(out.shape)).norm() / ref.norm())
+        for out, ref in zip(results, wanted, strict=True)
+    ]
+    return max(errors) if all(error == error for error in errors) else float("nan")
+
+
+def write_rows(path: Path, rows: Sequence[Row], environment: Mapping[str, Any]) -> None:
+    """JSON lines; the first says where they were measured."""
+    lines = [json.dumps({"environment": dict(environment)}), *(json.dumps(asdict(row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def read_rows(path: Path) -> tuple[dict[str, Any], list[Row]]:
+    """What ``write_rows`` wrote; CleaveError where it is something else."""
+    try:
+        first, *rest = path.read_text().splitlines()
+        return json.loads(first)["environment"], [Row(**json.loads(line)) for line in rest]
+    except OSError as error:
+        raise CleaveError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CleaveError(f"{path} has no results of cleave-bench: {error}") from None
+
+
+def environment(timer: Any, command: str) -> dict[str, Any]:
+    """The GPU, its clocks and the versions."""
+    import platform
+    import subprocess
+
+    import cleave
+
+    torch = timer.torch
+    query = "driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit"
+    smi = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return {
+        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
+        "cleave": cleave.__version__, query: smi.stdout.strip(), "command": command,
+        "copy GB/s": round(timer.copy_bandwidth() / 1e9),
+    }  # fmt: skip

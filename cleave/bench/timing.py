@@ -1,0 +1,62 @@
+"""Times on a GPU: cold L2, medians, CUDA graphs for what is short."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+FLUSHED = 256 * 2**20
+"""Bytes written before each run: several times the L2 cache."""
+HEAD_START = 400_000
+"""Cycles for which the GPU waits, so that the host can enqueue what is timed."""
+
+
+class Timer:
+    """Times functions on the current GPU, each after the L2 cache was overwritten."""
+
+    def __init__(self, runs: int = 20, warm_up: int = 3) -> None:
+        self.torch, self.runs, self.warm_up = import_module("torch"), runs, warm_up
+        self.flush = self.torch.empty(FLUSHED, dtype=self.torch.int8, device="cuda")
+
+    def microseconds(self, call: Callable[[], Any]) -> float:
+        """The median; as a CUDA graph where the call can be captured, so that the host's part does not count."""
+        return statistics.median(self._times(self._captured(call) or call))
+
+    def _times(self, call: Callable[[], Any]) -> list[float]:
+        torch, times = self.torch, []
+        for index in range(self.runs + self.warm_up):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self.flush.zero_()
+            torch.cuda._sleep(HEAD_START)
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            if index >= self.warm_up:
+                times.append(1000 * start.elapsed_time(end))
+        return times
+
+    def _captured(self, call: Callable[[], Any]) -> Callable[[], Any] | None:
+        torch = self.torch
+        try:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                call()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                call()
+        except RuntimeError:
+            torch.cuda.synchronize()
+            return None
+        return graph.replay
+
+    def copy_bandwidth(self) -> float:
+        """Bytes per second of a large copy, read and written ones together."""
+        source = self.torch.empty(2 * FLUSHED, dtype=self.torch.int8, device="cuda")
+        target = self.torch.empty_like(source)
+        seconds = 1e-6 * self.microseconds(lambda: target.copy_(source))
+        return 4 * FLUSHED / seconds

@@ -1,0 +1,135 @@
+"""``cleave-bench``: the subgraphs of the paper and others, on a GPU, beside what PyTorch offers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleave.errors import CleaveError
+
+if TYPE_CHECKING:
+    from cleave.bench.run import Row
+    from cleave.bench.subgraphs import Subgraph
+
+BASELINES = ("eager", "compile", "autotune", "flash", "cudnn")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    try:
+        return _COMMANDS[parsed.command](parsed)
+    except CleaveError as error:
+        print(f"cleave-bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cleave-bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the subgraphs and their shapes")
+    prepare = commands.add_parser("prepare", help="compile packages; needs no GPU")
+    run = commands.add_parser("run", help="check and time packages on the GPU; needs PyTorch, but no compiler")
+    for command in (prepare, run):
+        command.add_argument("folder", type=Path, help="of the packages")
+        command.add_argument("--only", default="", help="subgraphs whose names contain it, or one of a,b")
+        command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
+    prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
+    prepare.add_argument("--target", default="sm_90")
+    run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
+    run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
+    run.add_argument("--seconds", type=float, default=600, help="after which no further shape is begun")
+    report = commands.add_parser("report", help="a table of results, and a page with --html")
+    report.add_argument("results", type=Path)
+    report.add_argument("--html", type=Path, help="write a page with bars and a roofline")
+    compare = commands.add_parser("compare", help="two results: which shapes became faster or slower")
+    compare.add_argument("before", type=Path)
+    compare.add_argument("after", type=Path)
+    return parser
+
+
+def _chosen(only: str) -> list[Subgraph]:
+    from cleave.bench.subgraphs import subgraphs
+
+    wanted = [part for part in only.split(",") if part] or [""]
+    found = [each for name, each in subgraphs().items() if any(part in name for part in wanted)]
+    if not found:
+        raise CleaveError(f"no subgraph is called '{only}'", notes=(f"subgraphs: {', '.join(subgraphs())}",))
+    return found
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    from cleave.bench.subgraphs import subgraphs
+
+    for name, subgraph in subgraphs().items():
+        print(f"{name}: {', '.join(subgraph.shapes)}")
+    return 0
+
+
+def _ablations(parsed: argparse.Namespace) -> list[str]:
+    from cleave.bench.run import ABLATIONS
+
+    return list(ABLATIONS) if parsed.ablations else [""]
+
+
+def _prepare(parsed: argparse.Namespace) -> int:
+    from cleave.bench.run import prepare
+
+    refused = 0
+    for line in prepare(_chosen(parsed.only), parsed.shapes, parsed.folder, parsed.target, _ablations(parsed)):
+        print(line, flush=True)
+        refused += "REFUSED" in line
+    return int(refused > 0)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from cleave.bench.report import table
+    from cleave.bench.run import environment, measure, write_rows
+    from cleave.bench.timing import Timer
+
+    labels = parsed.baselines.split(",")
+    unknown = [label for label in labels if label and label not in BASELINES]
+    if unknown:
+        raise CleaveError(f"there is no baseline '{unknown[0]}'", notes=(f"baselines: {', '.join(BASELINES)}",))
+    where = environment(Timer(), " ".join(["cleave-bench", *sys.argv[1:]]))
+    rows: list[Row] = []
+    for row in measure(_chosen(parsed.only), parsed.folder, labels, parsed.seconds, _ablations(parsed)):
+        rows.append(row)
+        write_rows(parsed.output, rows, where)
+    print(table(rows, where["copy GB/s"] * 1e9))
+    return int(any(row.wrong for row in rows))
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from cleave.bench.report import page, table
+    from cleave.bench.run import read_rows
+
+    where, rows = read_rows(parsed.results)
+    print("\n".join(f"- {name}: {value}" for name, value in where.items()) + "\n")
+    print(table(rows, float(where.get("copy GB/s", 4000)) * 1e9))
+    if parsed.html:
+        parsed.html.write_text(page(rows, where))
+    return 0
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    from cleave.bench.run import read_rows
+
+    before, after = (
+        {(row.subgraph, row.shape, row.ablation): row.microseconds.get("cleave") for row in read_rows(path)[1]}
+        for path in (parsed.before, parsed.after)
+    )
+    for key in before.keys() & after.keys():
+        one, other = before[key], after[key]
+        if one and other:
+            print(f"{' '.join(filter(None, key))}: {one:.1f} → {other:.1f} µs ({one / other:.2f} ×)")
+    return 0
+
+
+_COMMANDS = {"list": _list, "prepare": _prepare, "run": _run, "compare": _compare, "report": _report}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""``cleave-bench`` as far as no GPU is needed: its programs, its files and its reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cleave.bench.report import geometric_mean, page, roofline, table
+from cleave.bench.run import Row, package_path, prepare, read_rows, write_rows
+from cleave.bench.subgraphs import DECODE, PREFILL, subgraphs
+from cleave.errors import CleaveError
+from cleave.language.trace import trace
+from cleave.runtime.package import Package
+from cleave.tools.cleave_bench import main
+
+TIMES = {"cleave": 10.0, "eager": 20.0, "compile": 15.0}
+ROW = Row("matmul", "decode_16", "", {"m": 16}, 2e9, 4_000_000, 1e-3, "", TIMES)
+WRONG = replace(
+    ROW, shape="decode_32", wrong="error 1.0e-01, 4.0e-03 is allowed", error=0.1, microseconds={"eager": 5.0}
+)
+ABLATED = replace(ROW, ablation="no-split", microseconds={"cleave": 20.0, "eager": 20.0})
+
+
+@pytest.mark.parametrize("name", subgraphs())
+def test_each_can_be_traced_and_its_sizes_are_known(name: str) -> None:
+    subgraph = subgraphs()[name]
+    graph = trace(subgraph.function)
+    symbols = {symbol for value in graph.inputs for dim in value.dims for symbol in dim.size.symbols}
+    for sizes in subgraph.shapes.values():
+        assert symbols == sizes.keys() and set(subgraph.static.split()) < symbols
+        assert subgraph.flops(sizes) > 0
+    assert all(output.dtype == "f16" for output in graph.outputs)
+
+
+def test_the_nine_of_the_paper_have_its_shapes() -> None:
+    paper = {name for name, subgraph in subgraphs().items() if subgraph.paper}
+    assert len({name.partition("_d")[0] for name in paper}) == 9  # mla and its decode are one, the attentions three
+    assert {sizes["m"] for sizes in subgraphs()["swiglu"].shapes.values()} == {*PREFILL, *DECODE}
+
+
+def test_ratios() -> None:
+    assert ROW.best == ("compile", 15.0) and ROW.ratio == 1.5
+    assert math.isnan(WRONG.ratio)
+    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0) and math.isnan(geometric_mean([]))
+    assert roofline(ROW, 4e12) == pytest.approx(2.5e-6)
+
+
+def test_the_table_says_what_was_wrong_and_what_parts_are_worth() -> None:
+    text = table([ROW, WRONG, ABLATED], 4e12)
+    assert "| matmul | decode_16 | 10.0 | compile | 15.0 | 1.50 | 400 | 200 | 25% | 1.0e-03 |" in text
+    assert "WRONG: error 1.0e-01" in text
+    assert "| matmul | 1.50 | 1.50 | 1.50 |" in text
+    assert "| no-split | 2.00 × the time | 2.00 × at most |" in text
+
+
+def test_the_page_is_whole() -> None:
+    text = page([ROW, replace(ROW, subgraph="<b>")], {"gpu": "H200 & co", "copy GB/s": 4000})
+    assert text.count("<svg") == 3 and "&lt;b&gt;" in text and "H200 &amp; co" in text
+    assert "http" not in text and "<b>" not in text
+
+
+def test_results_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    write_rows(before, [ROW, WRONG], {"gpu": "H200"})
+    write_rows(after, [replace(ROW, microseconds={"cleave": 5.0})], {"gpu": "H200"})
+    assert read_rows(before) == ({"gpu": "H200"}, [ROW, WRONG])
+    assert main(["compare", str(before), str(after)]) == 0
+    assert capsys.readouterr().out == "matmul decode_16: 10.0 → 5.0 µs (2.00 ×)\n"
+    assert main(["report", str(before), "--html", str(tmp_path / "page.html")]) == 0
+    assert "| matmul | decode_16 |" in capsys.readouterr().out and (tmp_path / "page.html").exists()
+
+
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad").write_text("{}\n")
+    assert main(["report", str(tmp_path / "bad")]) == 1 and main(["report", str(tmp_path / "none")]) == 1
+    assert main(["prepare", str(tmp_path), "--only", "nothing"]) == 1
+    errors = capsys.readouterr().err
+    assert "has no results of cleave-bench" in errors and "cannot read" in errors and "no subgraph is called" in errors
+    with pytest.raises(CleaveError):
+        read_rows(tmp_path / "none")
+
+
+def test_a_package_is_prepared(tmp_path: Path) -> None:
+    matmul = subgraphs()["matmul_rowsum"]
+    (line,) = prepare([matmul], "decode_16", tmp_path, "sm_90")
+    assert line.startswith("matmul_rowsum decode_16") and "launch" in line
+    package = Package.load(package_path(tmp_path, "matmul_rowsum", "decode_16", ""))
+    assert package.targets == ("sm_90",) and package.variants[0].sizes == {"m": 16}
