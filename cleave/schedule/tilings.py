@@ -13,9 +13,9 @@ from cleave.schedule.tiling import Tiling
 
 MINIMUM = 16
 """Smallest tile of a dim that a contraction sums over or keeps; what a tile does not fill is masked."""
-MAX_RESIDENT = 256
-MAX_TILE = 16384
-"""Elements of the largest tile a block holds in registers: 128 by 128."""
+MAX_RESIDENT = 512
+MAX_TILE = 32768
+"""Elements of the largest tile a block holds in registers: 64 by 512; of the largest in shared memory."""
 ROW_TILES = (256, 1024)
 REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
 ROWS = (128, 64, 32, 16)
@@ -192,10 +192,7 @@ def _small_enough(region: Region, tiles: Mapping[str, int]) -> bool:
             count *= tiles.get(name, 1)
         return count
 
-    computed = (value.names for value in region.values if value not in region.memory)
-    return all(elements(names) <= MAX_TILE for names in computed) and all(
-        elements(value.names) <= 2 * MAX_TILE for value in region.memory
-    )
+    return all(elements(value.names) <= MAX_TILE for value in region.upstream)
 
 
 def _comes_first(columns: frozenset[str], value: Value) -> bool:

@@ -118,13 +118,29 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
 
 def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
     work.chains.append(chain)
+    repeated = _repeated_loads(block)
     for instruction in block.instructions:
+        if instruction in repeated:
+            continue
         if instruction.body:
             trips = trip_count(instruction, around.sizes)
             inner = Chain(chain.trips * trips, pipelined=_is_pipelined(instruction.body))
             _count(instruction.body, inner, around, work)
         else:
             _count_one(instruction, chain, around, work)
+
+
+def _repeated_loads(block: Block) -> set[Instruction]:
+    """Loads of what another load of the block has loaded, under other names perhaps: Triton makes them one."""
+    seen: set[object] = set()
+    found: set[Instruction] = set()
+    for instruction in block.instructions:
+        if instruction.op == "load":
+            extents = tuple(dim.size for dim in instruction.result.tile.dims)
+            key = (instruction.operands, extents)
+            found |= {instruction} if key in seen else set()
+            seen.add(key)
+    return found
 
 
 def _is_pipelined(block: Block) -> bool:
@@ -274,7 +290,10 @@ def _shared(kernel: Kernel) -> tuple[int, int]:
 
     def visit(block: Block, inside: int) -> None:
         staged = inside and any(i.op == "contract" for i in block.instructions)
+        repeated = _repeated_loads(block)
         for instruction in block.instructions:
+            if instruction in repeated:
+                continue
             if instruction.body:
                 visit(instruction.body, 1)
             elif instruction.op in LOADS and (staged or instruction.result in fed):
