@@ -11,7 +11,7 @@ from cleave.dialects.dims import Facts, Size, parse
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.lowering.to_triton import Surroundings, lower_kernel, number_attribute
 from cleave.lowering.verify_ttir import verify_ttir
-from cleave.lowering.views import View, view_of
+from cleave.lowering.views import View, tensor_of, view_of
 from cleave.passes.diagnostics import position_of
 
 
@@ -67,7 +67,7 @@ def _surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
     grids = {_grid(launch) for launch in launches}
     extents = {name: n for f in (func, *hosts) for name, n in _static_extents(f).items()}
     views = _views(func, launches, facts)
-    return Surroundings(facts, extents, grids.pop() if len(grids) == 1 else (), views)
+    return Surroundings(facts, extents, grids.pop() if len(grids) == 1 else (), views, _tensors(launches))
 
 
 def _views(func: ir.Operation, launches: list[ir.Operation], facts: Facts) -> tuple[View | None, ...]:
@@ -79,6 +79,13 @@ def _views(func: ir.Operation, launches: list[ir.Operation], facts: Facts) -> tu
     own = [view_of(argument, facts) is not None for argument in arguments]
     pairs = zip(columns, own, strict=True)
     return tuple(column[0] if dense and all(v == column[0] for v in column) else None for column, dense in pairs)
+
+
+def _tensors(launches: list[ir.Operation]) -> tuple[int, ...]:
+    """For each operand of the launches the first one that is a view of the same tensor in all of them."""
+    found: dict[tuple[ir.Value, ...], int] = {}
+    columns = zip(*(map(tensor_of, launch.operands) for launch in launches), strict=True)
+    return tuple(found.setdefault(column, number) for number, column in enumerate(columns))
 
 
 def _launches(func: ir.Operation, module: ir.Module) -> list[ir.Operation]:

@@ -37,6 +37,7 @@ class Surroundings:
     extents: Mapping[str, int]  # static sizes of symbols
     grid: tuple[Size, ...]  # of its launch; empty if not known
     views: tuple[View | None, ...]  # of its tensor arguments; None: strides known at run time only
+    tensors: tuple[int, ...] = ()  # for each argument the first one that is a view of the same tensor
 
 
 def lower_kernel(func: ir.Operation, around: Surroundings) -> ir.Operation:
@@ -151,6 +152,10 @@ class _Kernel:
     def _tensor_arguments(self) -> None:
         pointers: list[tuple[ir.Value, int]] = []
         for number, (argument, view) in enumerate(zip(self.source.arguments, self.around.views, strict=True)):
+            first = self._first_pointer(number)
+            if first < number:
+                pointers.append(pointers[first])
+                continue
             element = memory_element(cleave.tensor_type_of(argument).dtype)
             alignment = self._alignment(view, element)
             pointers.append((self.arguments.add(f"in:{number}", tt.pointer(element), alignment), alignment))
@@ -158,6 +163,13 @@ class _Kernel:
             type_, view = cleave.tensor_type_of(argument), self.around.views[number]
             strides = self._stride_arguments(number, type_) if view is None else self._strides(view, type_)
             self.values[argument] = MemoryRef(pointer, type_, tuple(strides), number, alignment)
+
+    def _first_pointer(self, number: int) -> int:
+        """The first argument that points to the same element, so that Triton sees equal loads as one."""
+        views, tensors = self.around.views, self.around.tensors
+        view, first = views[number], tensors[number] if tensors else number
+        other = views[first]
+        return first if view and other and view.offset is other.offset else number
 
     def _alignment(self, view: View | None, element: str) -> int:
         """What the address of element 0 is a multiple of, in bytes, if that of the tensor it belongs to is of 16."""

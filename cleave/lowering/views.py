@@ -47,6 +47,13 @@ def view_of(value: ir.Value, facts: Facts) -> View | None:
     return None if source is None else _RULES[owner.name](owner.operation, source, facts)
 
 
+def tensor_of(value: ir.Value) -> ir.Value:
+    """The tensor of which ``value`` is a view."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in _RULES:
+        value = value.owner.operands[0]
+    return value
+
+
 def _dynamic(argument: ir.Value) -> bool:
     argument = ir.BlockArgument(argument)
     block: Any = argument.owner

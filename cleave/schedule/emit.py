@@ -22,6 +22,7 @@ from cleave.schedule.padding import outside
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.region import Region
 from cleave.schedule.reindex import is_of_equal_elements
+from cleave.schedule.rename import renamed
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
@@ -65,8 +66,15 @@ class _Emitter:
             self._store(output, self.value(result, root), root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
-        block = root.builder.block
-        return Kernel(name, arguments, written, (grid.size,), block, num_warps=4, num_stages=1, order=grid.order)
+        block, roles = root.builder.block, self._roles()
+        return Kernel(name, arguments, written, (grid.size,), block, 4, 1, order=grid.order, roles=roles)
+
+    def _roles(self) -> dict[Ref, Ref]:
+        first: dict[Value, Ref] = {}
+        for value, argument in self.arguments.items():
+            first.setdefault(renamed(value), argument)
+        same = {argument: first[renamed(value)] for value, argument in self.arguments.items()}
+        return {argument: other for argument, other in same.items() if argument is not other}
 
     def _open_grid(self, root: Scope) -> Grid:
         tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in self.region.parallel]

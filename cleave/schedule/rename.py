@@ -78,6 +78,13 @@ def is_memory_view(value: Value) -> bool:
     return viewed(value).op == "input"
 
 
+def renamed(value: Value) -> Value:
+    """The value of which this one is the same with other names of dims."""
+    while value.op == "rename":
+        value = value.operands[0]
+    return value
+
+
 def viewed(value: Value) -> Value:
     """What a view looks at; a value that is no view, itself."""
     while value.op in VIEWS:

@@ -95,6 +95,7 @@ class Kernel:
     num_warps: int
     num_stages: int
     descriptors: bool = False
+    roles: Mapping[Ref, Ref] = field(default_factory=dict[Ref, Ref])
     order: Order | None = None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cleave.dialects.graph import Value
 from cleave.schedule.region import Region
 from cleave.schedule.tiling import Tiling
+from cleave.schedule.workload import WGMMA_ROWS
 
 MINIMUM = 16
 """Smallest tile of a dim that a contraction sums over or keeps; what a tile does not fill is masked."""
@@ -68,11 +69,12 @@ class Space:
         chunks = zip(self.reduced.items(), rest[len(self.sides) :], strict=True)
         chosen = {name: axis[choice] for (name, axis), choice in chunks}
         extents = {name: extent for name, (extent, _) in chosen.items()}
-        if not _small_enough(self.region, {**grid, **extents}):
+        tiles, columns = {**grid, **extents}, self.columns[columns]
+        if not _small_enough(self.region, tiles) or (columns and not _takes_their_place(columns, tiles, self.region)):
             return None
         resident = frozenset(name for name, (_, whole) in chosen.items() if whole)
         ordered = {name: grid[name] for name in self.region.parallel}
-        return Tiling(ordered, extents, resident, self.columns[columns], self.deferred[deferred])
+        return Tiling(ordered, extents, resident, columns, self.deferred[deferred])
 
 
 def next_power(n: int) -> int:
@@ -193,6 +195,17 @@ def _small_enough(region: Region, tiles: Mapping[str, int]) -> bool:
         return count
 
     return all(elements(value.names) <= MAX_TILE for value in region.upstream)
+
+
+def _takes_their_place(columns: frozenset[str], tiles: Mapping[str, int], region: Region) -> bool:
+    """Whether a contraction has too few of these for the rows of ``wgmma``, and enough of its other side."""
+    few = math.prod(tiles.get(name, 1) for name in columns)
+    for value in (value for value in region.reductions if value.op == "contract"):
+        one, other = ({*operand.names} & {*value.names} for operand in value.operands)
+        rows = math.prod(tiles.get(name, 1) for name in (one ^ other) - columns)
+        if columns & (one ^ other) and few < WGMMA_ROWS <= rows:
+            return True
+    return False
 
 
 def _comes_first(columns: frozenset[str], value: Value) -> bool:

@@ -90,18 +90,20 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
     if kernel.order:
         axes = kernel.order.axes
         work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
-    _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths, tuple(name for name, _ in axes)), work)
+    _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths, tuple(name for name, _ in axes), kernel.roles), work)
     work.compulsory = _compulsory(kernel, sizes, work)
     return work
 
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """The sizes of symbols, how many bytes a thread reads at once from each tensor, and the grid's dims in order."""
+    """The sizes of symbols, how many bytes a thread reads at once from each tensor, the grid's dims in order, and
+    which tensors are others with other names."""
 
     sizes: Mapping[str, int]
     widths: Mapping[Ref, int]
     axes: tuple[str, ...]
+    roles: Mapping[Ref, Ref]
 
 
 def _elements(ref: Ref) -> int:
@@ -118,7 +120,7 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
 
 def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
     work.chains.append(chain)
-    repeated = _repeated_loads(block)
+    repeated = _repeated_loads(block, around.roles)
     for instruction in block.instructions:
         if instruction in repeated:
             continue
@@ -130,14 +132,15 @@ def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) ->
             _count_one(instruction, chain, around, work)
 
 
-def _repeated_loads(block: Block) -> set[Instruction]:
+def _repeated_loads(block: Block, roles: Mapping[Ref, Ref]) -> set[Instruction]:
     """Loads of what another load of the block has loaded, under other names perhaps: Triton makes them one."""
     seen: set[object] = set()
     found: set[Instruction] = set()
     for instruction in block.instructions:
         if instruction.op == "load":
             extents = tuple(dim.size for dim in instruction.result.tile.dims)
-            key = (instruction.operands, extents)
+            source, *place = instruction.operands
+            key = (roles.get(source, source), *place, extents)
             found |= {instruction} if key in seen else set()
             seen.add(key)
     return found
@@ -290,7 +293,7 @@ def _shared(kernel: Kernel) -> tuple[int, int]:
 
     def visit(block: Block, inside: int) -> None:
         staged = inside and any(i.op == "contract" for i in block.instructions)
-        repeated = _repeated_loads(block)
+        repeated = _repeated_loads(block, kernel.roles)
         for instruction in block.instructions:
             if instruction in repeated:
                 continue
@@ -304,19 +307,21 @@ def _shared(kernel: Kernel) -> tuple[int, int]:
 
 
 def _live(kernel: Kernel) -> int:
-    """Bytes of the accumulators of the fullest loop, and of the largest other tile of register code."""
-    carried = largest = 0
-    for block in _blocks(kernel.body):
-        carried = max(carried, sum(_bytes(ref) for ref in block.arguments[1:]))
-        in_place = _updates(block)
-        for instruction in block.instructions:
-            if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
-                continue
-            if instruction.op == "contract" and not is_tensor_core(instruction):
-                largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))
-            if instruction.result.type and instruction.result not in in_place:
-                largest = max(largest, _bytes(instruction.result))
-    return carried + largest
+    """Bytes of the fullest block's accumulators and its largest other tile of register code."""
+    return max(sum(map(_bytes, block.arguments[1:])) + _largest(block) for block in _blocks(kernel.body))
+
+
+def _largest(block: Block) -> int:
+    largest = 0
+    in_place = _updates(block)
+    for instruction in block.instructions:
+        if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
+            continue
+        if instruction.op == "contract" and not is_tensor_core(instruction):
+            largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))
+        if instruction.result.type and instruction.result not in in_place:
+            largest = max(largest, _bytes(instruction.result))
+    return largest
 
 
 def _blocks(block: Block) -> list[Block]:

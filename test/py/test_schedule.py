@@ -118,17 +118,17 @@ def test_empty_dims(sizes: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("graph", "dim", "accumulators"),
+    ("graph", "rows", "dim", "accumulators"),
     [
-        (graphs.matmul(), "k", 1),
-        (graphs.matmul_rowsum(), "n", 1),
-        (graphs.matmul_and_rowsum(), "k", 2),
-        (graphs.rmsnorm_matmul(scale_last=True), "k", 2),
+        (graphs.matmul(), 32768, "k", 1),
+        (graphs.matmul_rowsum(), 32768, "n", 1),
+        (graphs.matmul_and_rowsum(), 32768, "k", 2),
+        (graphs.rmsnorm_matmul(scale_last=True), 16, "k", 2),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_one_kernel_one_loop(graph: Graph, dim: str, accumulators: int) -> None:
-    scheduled = schedule(graph, ScheduleOptions(sizes={"m": 32768, "n": 4096, "k": 4096}))
+def test_one_kernel_one_loop(graph: Graph, rows: int, dim: str, accumulators: int) -> None:
+    scheduled = schedule(graph, ScheduleOptions(sizes={"m": rows, "n": 4096, "k": 4096}))
     (kernel,) = scheduled.program.kernels
     (loop,) = loops(kernel)
     assert (loop.attrs["dim"], len(loop.results)) == (dim, accumulators)
