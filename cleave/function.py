@@ -308,28 +308,29 @@ def _text_of(source: Any) -> str:
     return str(source)
 
 
-def _graph_text(graph: Graph) -> str:
-    """As MLIR, with locations."""
+def _graph_text(graph: Graph, *, empty_rows: bool = False) -> str:
+    """As MLIR, with locations; ``empty_rows``: with ``cleave.empty_rows = "zero"``."""
     from cleave.bindings import context, ir
-    from cleave.passes.graph_io import from_graph
+    from cleave.passes.graph_io import EMPTY_ROWS, from_graph
 
     with context(allow_unregistered=True), ir.Location.unknown():
         module = ir.Module.create()
-        from_graph(graph, module)
+        from_graph(graph, module, {EMPTY_ROWS: ir.StringAttr.get("zero")} if empty_rows else {})
         return str(module.operation.get_asm(enable_debug_info=True))
 
 
 def _with_extents(text: str, name: str, sizes: Sizes) -> str:
     """The function alone, with static sizes for some symbols."""
     from cleave.passes import pipelines, registry
-    from cleave.passes.graph_io import to_graph
+    from cleave.passes.graph_io import EMPTY_ROWS, to_graph
     from cleave.tools.run_functions import entry
 
     ctx, module = _parsed(text, name)
     with ctx:
         pipelines.run([registry.create("cleave-import-linalg")], module)
-        graph = to_graph(entry(module, name))
-    return _graph_text(replace(graph, extents={**graph.extents, **sizes}))
+        func = entry(module, name)
+        graph, empty_rows = to_graph(func), EMPTY_ROWS in func.attributes
+    return _graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
 
 
 def _parsed(text: str, name: str) -> tuple[ir.Context, ir.Module]:

@@ -7,9 +7,18 @@ from collections.abc import Mapping
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import sym
+from cleave.dialects.empty_rows import zero_empty_rows
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import OPS, TensorType
 from cleave.errors import CleaveError
+
+EMPTY_ROWS = "cleave.empty_rows"
+
+
+def meant_graph(func: ir.Operation) -> Graph:
+    """``to_graph`` with what the attribute ``cleave.empty_rows`` means written out in ops."""
+    graph = to_graph(func)
+    return zero_empty_rows(graph) if EMPTY_ROWS in func.attributes else graph
 
 
 def to_graph(func: ir.Operation) -> Graph:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, tensor_functions
-from cleave.passes.graph_io import to_graph
+from cleave.passes.graph_io import meant_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.explain import table
 from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule
@@ -85,7 +85,7 @@ def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> Schedul
     All are judged on few tilings, the best ``FINALISTS`` of them on all.
     """
     root = name_of(alternatives[0])
-    graphs = [to_graph(func).named(root).deduplicated() for func in alternatives]
+    graphs = [meant_graph(func).named(root).deduplicated() for func in alternatives]
     rough = replace(options, max_tilings=COARSE)
     judged: list[tuple[float, int]] = []
     failure: CleaveError | None = None

@@ -14,7 +14,7 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
 from cleave.passes.functions import name_of, tensor_functions
-from cleave.passes.graph_io import from_graph, to_graph
+from cleave.passes.graph_io import EMPTY_ROWS, from_graph, to_graph
 from cleave.search.result import SearchOptions, SearchResult
 from cleave.search.superoptimise import superoptimise
 
@@ -91,6 +91,7 @@ def _annotate(func: ir.Operation, result: SearchResult, module: ir.Module) -> No
             "cleave.alternative_of": ir.FlatSymbolRefAttr.get(name),
             "cleave.cost": cleave.attribute("string", alternative.cost),
             "cleave.certificate": cleave.attribute("strings", alternative.certificate.normal_form),
+            **{name: func.attributes[name] for name in (EMPTY_ROWS,) if name in func.attributes},
         }
         from_graph(alternative.graph.named(f"{name}__alternative{index + 1}"), module, attributes)
 

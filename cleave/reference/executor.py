@@ -9,7 +9,15 @@ import numpy as np
 from cleave.bindings import ir, passmanager
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
-from cleave.reference import control_rules, graph_rules, kernel_rules, linalg_rules, scalar_rules, tensor_rules
+from cleave.reference import (
+    control_rules,
+    empty_rows,
+    graph_rules,
+    kernel_rules,
+    linalg_rules,
+    scalar_rules,
+    tensor_rules,
+)
 from cleave.reference.control_rules import bind_arguments
 from cleave.reference.machine import Machine, Rule, element_dtype, location_of
 from cleave.reference.numerics import Array, Numerics, Precision, storage
@@ -42,6 +50,7 @@ def run(
     with module.context, ir.Location.unknown(), np.errstate(all="ignore"):
         machine = Machine(_generalised(module), RULES, Numerics(precision))
         func = _entry(machine.functions, function)
+        empty_rows.check(func)
         arguments = _arguments(func, inputs, machine.numerics)
         try:
             symbols = bind_arguments(func, arguments, {**cleave.choices_of(func), **(sizes or {})})

@@ -17,6 +17,7 @@ from cleave.dialects import cleave
 from cleave.dialects.dims import parse
 from cleave.dialects.ops import OPS, POINTWISE, TensorType, accumulator, is_float
 from cleave.errors import CleaveError
+from cleave.reference import empty_rows
 from cleave.reference.machine import Machine, Rule, Step
 from cleave.reference.numerics import COMPARISONS, Array
 from cleave.reference.scalar_rules import is_literal
@@ -99,7 +100,12 @@ def _pointwise_function(
         if is_literal(op.operands[0]) and is_float(source) and is_float(result.dtype):
             return lambda x: numerics.literal(x, result.dtype)
         return lambda x: numerics.cast(x, source, result.dtype)
-    return lambda *xs: numerics.pointwise(name, xs, result.dtype)
+
+    def function(*xs: Array) -> Array:
+        return numerics.pointwise(name, xs, result.dtype)
+
+    changed = {"sub": empty_rows.difference, "div": empty_rows.quotient}.get(name)
+    return changed(op, function) if changed and empty_rows.applies(op) else function
 
 
 def constant(machine: Machine, op: ir.Operation) -> Step:

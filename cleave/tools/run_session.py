@@ -14,6 +14,7 @@ from cleave.errors import CleaveError, Position
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import name_of
+from cleave.passes.graph_io import EMPTY_ROWS
 from cleave.passes.steps import Step
 from cleave.runtime.bind_sizes import CHOICE, bind_sizes
 from cleave.runtime.choose_sizes import PARTS, choose_free, choose_sizes
@@ -95,6 +96,8 @@ class RunSession(Session):
         run_functions.keep_only(source, job.function, alternatives=False)
         start = time.perf_counter()
         self._pass(job, "cleave-import-linalg")
+        if EMPTY_ROWS in run_functions.entry(job.source, job.function).attributes:  # it speaks of cleave's ops
+            pipelines.run([registry.create("cleave-import-linalg")], source)
         self._choose_inputs(job)
         launches: list[LaunchReport] = []
         if options.stage == "reference":

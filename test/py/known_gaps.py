@@ -5,9 +5,7 @@ Keys are (case, sizes, path), "*" standing for all.
 
 from __future__ import annotations
 
-KNOWN_GAPS: dict[tuple[str, str, str], str] = {
-    ("empty_rows_zero", "*", "*"): 'cleave.empty_rows = "zero" is verified and nothing more',
-}
+KNOWN_GAPS: dict[tuple[str, str, str], str] = {}
 
 
 def gap(case: str, sizes: str, path: str) -> str | None:

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import graphs
 import numpy as np
 import pytest
-from compiled import CTX, alternatives, compile_graph, reference, static
+from compiled import alternatives, compile_graph, reference, static
 from known_gaps import gap
 from semantics_cases import CASES, Case
 
-from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.reference import run
 from cleave.reference.accuracy import compare
 from cleave.runtime.launch_plan import Alloc
 
@@ -179,35 +177,6 @@ def test_split_partials_are_no_narrower_than_f32() -> None:
             step.tensor for step in plan.steps if isinstance(step, Alloc) and step.tensor.name not in plan.results
         ]
         assert all(tensor.dtype == "f32" for tensor in partials), plan
-
-
-EMPTY_ROWS = """
-func.func @f(%s: tensor<3x4xf32, #cleave.dims<["m", "n"]>>, %v: tensor<4xf32, #cleave.dims<["n"]>>)
-    -> tensor<3xf32, #cleave.dims<["m"]>> attributes {cleave.empty_rows = "zero"} {
-  %t = "cleave.reduce"(%s) {kind = "max", over = ["n"]} : (tensor<3x4xf32, #cleave.dims<["m", "n"]>>)
-    -> tensor<3xf32, #cleave.dims<["m"]>>
-  %d = "cleave.sub"(%s, %t) : (tensor<3x4xf32, #cleave.dims<["m", "n"]>>, tensor<3xf32, #cleave.dims<["m"]>>)
-    -> tensor<3x4xf32, #cleave.dims<["m", "n"]>>
-  %e = "cleave.exp"(%d) : (tensor<3x4xf32, #cleave.dims<["m", "n"]>>) -> tensor<3x4xf32, #cleave.dims<["m", "n"]>>
-  %l = "cleave.reduce"(%e) {kind = "sum", over = ["n"]} : (tensor<3x4xf32, #cleave.dims<["m", "n"]>>)
-    -> tensor<3xf32, #cleave.dims<["m"]>>
-  %a = "cleave.contract"(%e, %v) {over = ["n"]}
-    : (tensor<3x4xf32, #cleave.dims<["m", "n"]>>, tensor<4xf32, #cleave.dims<["n"]>>)
-    -> tensor<3xf32, #cleave.dims<["m"]>>
-  %o = "cleave.div"(%a, %l) : (tensor<3xf32, #cleave.dims<["m"]>>, tensor<3xf32, #cleave.dims<["m"]>>)
-    -> tensor<3xf32, #cleave.dims<["m"]>>
-  return %o : tensor<3xf32, #cleave.dims<["m"]>>
-}
-"""
-
-
-@pytest.mark.xfail(strict=True, reason=str(gap("empty_rows_zero", "static", "reference")))
-def test_empty_rows_as_zero() -> None:
-    scores = np.zeros((3, 4), np.float32)
-    scores[1] = -np.inf
-    with CTX:
-        out = run(ir.Module.parse(EMPTY_ROWS), "f", [scores, np.array([2, 4, 6, 8], np.float32)], precision="declared")
-    np.testing.assert_array_equal(out[0], [5, 0, 5])
 
 
 def test_the_last_part_of_a_split_that_is_kept_and_summed() -> None:
