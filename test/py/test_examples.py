@@ -103,3 +103,18 @@ def test_every_knob_is_on_the_page() -> None:
 
     page = (ROOT / "docs" / "README.md").read_text()
     assert [knob.variable for knob in KNOBS if f"`{knob.variable}`" not in page] == []
+
+
+def test_the_python_page(tmp_path: Path) -> None:
+    """Its first program runs, and is right."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)
+    assert code is not None
+    check = """
+s = np.einsum("hmd,hnd->hmn", q.astype(float), k.astype(float)) * 0.125
+s = np.where(np.arange(53) <= np.arange(37)[:, None], s, -np.inf)
+p = np.exp(s - s.max(-1, keepdims=True))
+print(abs(np.einsum("hmn,hne->hme", p / p.sum(-1, keepdims=True), v) - out).max())
+"""
+    script = tmp_path / "page.py"
+    script.write_text(code[1] + check)
+    assert float(run(script)) < 2e-3
