@@ -45,6 +45,7 @@ class Algebra(Arithmetic):
         self.extents: dict[str, int] = {}  # symbols that are static; only counts of elements use them
         self.fixed: dict[str, int] = {}  # those of them that were used
         self.part_names: set[str] = set()  # inner dims of splits: their extent differs from part to part
+        self.part_pairs: dict[str, Pair] = {}  # those that graphs name, with the outer dims
 
     # --- substitution ----------------------------------------------------------------------------------------------
 
@@ -83,6 +84,9 @@ class Algebra(Arithmetic):
             return self.of_atom(self.atom("leaf", data[0], tuple(_replace(item, items) for item in data[1])))
         if kind == "index":
             return self.of_atom(self.atom("index", _replace(data[0], items)))
+        if kind == "one":
+            item = _replace(data[0], items)
+            return self.of_atom(self.atom("one", item)) if isinstance(item, Pair) else self.number(1)
         if kind == "fn":
             return self.apply(data[0], [self.substitute(arg, items) for arg in data[1]])
         if kind == "chi":
@@ -118,6 +122,8 @@ class Algebra(Arithmetic):
             self._fresh += 1
             new = f"~{self._fresh}"
             self.sizes[new] = size
+            if name in self.part_names:
+                self.part_names.add(new)
             fresh[name] = new
         # Fresh names never meet again: remembering substitutions of them would only fill the table.
         return self.substitute(body, fresh), tuple(str(item) for item in fresh.values())
@@ -171,9 +177,15 @@ class Algebra(Arithmetic):
         return self.sum_over([name for name, _ in bound], body)
 
     def _count(self, name: str) -> Poly:
+        pair = self.part_pairs.get(name)
+        if pair is not None:
+            return self.sum_over([name], self.of_atom(self.atom("one", pair)))
         if name in self.part_names:
             raise OutOfFuel(f"the number of elements along '{name}' differs from part to part")
-        size = self.sizes[name]
+        return self.count_of(self.sizes[name])
+
+    def count_of(self, size: Size) -> Poly:
+        """The size as a factor: a number where it is static."""
         for symbol in sorted(size.symbols & self.extents.keys()):
             self.fixed[symbol] = self.extents[symbol]
         size = size.substitute(self.extents)

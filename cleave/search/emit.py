@@ -16,7 +16,7 @@ from cleave.search.feeds import Feeds, wider
 from cleave.search.lift import LeafKey, Lifter
 from cleave.search.numbers import nearest
 from cleave.search.space import Node, Space
-from cleave.search.terms import Atom, Item, Number, Pair, Piece, Poly
+from cleave.search.terms import Atom, Item, Number, Pair, Piece, Poly, counts_part
 
 _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "max": ("max", ""), "prod": ("prod", "")}
 
@@ -139,8 +139,14 @@ class Emitter:
             return self.number(float(atom.data[0]))
         if atom.kind == "size":
             return self._size(atom)
+        if atom.kind == "one":
+            return self._ones(atom.data[0])
         key = self.lifter.leaves[atom.data[0]]
         return self._with_items(self._leaf_value(key, node.children), key.dims, atom.data[1])
+
+    def _ones(self, pair: Pair) -> Value:
+        dim = Dim(f"{pair.outer}_{pair.inner}", pair.whole)
+        return self._with_items(self.builder.constant(1.0, self.compute, (dim,)), (dim,), (pair,))
 
     def _size(self, atom: Atom) -> Value:
         ones = self.builder.constant(1.0, self.compute, (Dim("ones", atom.data[0]),))
@@ -234,7 +240,10 @@ class Emitter:
         above: list[Value] = []
         below: list[Value] = []
         for poly, e in zip(node.children, node.data, strict=True):
-            value, e = self._root(self.wide_of(poly), e)
+            value = self.wide_of(poly)
+            if e < 0 and counts_part(poly):
+                value = self.builder.max(value, self.number(1))  # a part may be empty
+            value, e = self._root(value, e)
             (above if e > 0 else below).extend([value] * int(abs(e)))
         top, bottom = self._multiplied(above), self._multiplied(below)
         if bottom is None:

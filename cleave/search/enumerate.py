@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
+from cleave.search.centred import centred_nodes
 from cleave.search.contractions import contraction_nodes
 from cleave.search.merge import unmerged_nodes
 from cleave.search.monotone import exponent_of
@@ -65,7 +66,7 @@ def _select_nodes(space: Space, poly: Poly, condition: Poly) -> Iterator[Node]:
 
 def _atom_nodes(space: Space, atom: Atom) -> Iterator[Node]:
     kind, data = atom.kind, atom.data
-    if kind in ("leaf", "index", "constant", "size"):
+    if kind in ("leaf", "index", "constant", "size", "one"):
         yield Node("leaf", (atom,), space_operands(space, atom))
     elif kind == "fn" and data[0].startswith("position:"):
         index = data[1][0].single
@@ -181,6 +182,7 @@ def _sum_nodes(space: Space, poly: Poly) -> Iterator[Node]:
         if rest is not poly and len(rest) < 2 * len(poly):
             yield Node("product", (1, 1), (common, rest))
     yield from _grouped_nodes(space, poly)
+    yield from centred_nodes(space, poly)
     yield from _common_summand_nodes(space, poly)
 
 

@@ -175,9 +175,11 @@ class Lifter:
         for dim in (outer, inner):
             if self.algebra.sizes.setdefault(dim.name, dim.size) is not dim.size:
                 raise Unliftable(f"dimension '{dim.name}' has two sizes, {self.algebra.sizes[dim.name]} and {dim.size}")
+        pair = Pair(outer.name, inner.name, whole, outer.size, inner.size)
         if outer.size * inner.size is not whole:
             self.algebra.part_names.add(inner.name)
-        return Pair(outer.name, inner.name, whole, outer.size, inner.size)
+            self.algebra.part_pairs.setdefault(inner.name, pair)
+        return pair
 
     def _leaf(self, value: Value, args: list[Poly]) -> Poly:
         attrs = tuple((key, str(value.attrs[key])) for key in sorted(value.attrs))

@@ -20,6 +20,7 @@ from cleave.search.terms import (
     Poly,
     Store,
     atom_nonnegative,
+    counts_part,
     mono_key,
     nonnegative,
     poly_positive,
@@ -119,7 +120,7 @@ class Arithmetic(Store):
                 if e != whole:
                     result.append((atom, e - whole))
             else:
-                result.append((atom, 1 if atom.kind == "chi" and e > 0 else e))
+                result.append((atom, 1 if atom.kind in ("chi", "one") and e > 0 else e))
         result.sort(key=lambda pair: pair[0].id)
         mono = tuple(result)
         chis = [atom for atom, _ in mono if atom.kind == "chi"]
@@ -350,6 +351,8 @@ class Arithmetic(Store):
                 args |= dict.fromkeys(atom.data[1])
             else:
                 args[poly] = None
+        if any(map(counts_part, args)):  # parts of no element count for nothing, so there is at least one
+            args = {poly: None for poly in args if poly.constant is None or poly.constant > 1}
         ordered = sorted(args, key=lambda p: p.id)
         return ordered[0] if len(ordered) == 1 else self.fn("max", *ordered)
 

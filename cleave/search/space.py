@@ -57,6 +57,7 @@ class Space:
         self.rejected: dict[str, int] = {}
         self.complete = True
         self.leaf_operands: Callable[[int], tuple[Poly, ...]] = lambda _: ()
+        self.settled: dict[Poly, dict[Node, None]] = {}
         self.guards: dict[Poly, tuple[Poly, Poly]] = {}
         self.masks = Masks()
         self.known_products: list[Poly] = []
@@ -70,6 +71,10 @@ class Space:
         if node not in nodes:
             nodes.append(node)
             self._remember(poly)
+
+    def settle(self, poly: Poly, node: Node) -> None:
+        """A node for a class that is taken apart in this way only, for the others lose digits."""
+        self.settled.setdefault(poly, {})[node] = None
 
     def _remember(self, poly: Poly) -> None:
         """Values of the source are parts that products and sums may be taken apart into."""
@@ -156,12 +161,19 @@ class Space:
                 # The source's own nodes still lead to a program.
                 self.nodes[poly] = dict.fromkeys(self.seeds.get(poly, ()))
             else:
-                self.nodes[poly] = dict.fromkeys(self.seeds.get(poly, ()))
-                try:
-                    self.nodes[poly] |= dict.fromkeys(enumerate_nodes(self, poly))
-                except OutOfFuel as error:
-                    self.reject(str(error))
+                self.nodes[poly] = dict.fromkeys(self.seeds.get(poly, ())) | self.settled.get(poly, {})
+                if poly not in self.settled:
+                    self._enumerate(poly, enumerate_nodes)
             queue.extend(child for node in self.nodes[poly] for child in node.children)
+
+    def _enumerate(self, poly: Poly, enumerate_nodes: Callable[[Space, Poly], Iterable[Node]]) -> None:
+        """What the rules find; where one gives up, what was found until then."""
+        nodes = self.nodes[poly]
+        try:
+            for node in enumerate_nodes(self, poly):
+                nodes[node] = None
+        except OutOfFuel as error:
+            self.reject(str(error))
 
     def transport(self, name: str, pair: Pair) -> None:
         """Make the source's ops and exponents known also with a dimension in two; reductions over it are left out."""

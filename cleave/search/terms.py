@@ -45,6 +45,7 @@ class Atom:
     ========  =====================================================================
     leaf      (key, items): an element of an input or of an op that is not algebra
     index     (item,): the position along a dimension
+    one       (pair,): 1, at each position of a dimension that was cut in parts, so that it can be counted
     fn        (name, arguments): a function of polynomials
     sum       (bound, monomial): bound is ((name, size), …)
     max, red  (bound, polynomial), (kind, bound, polynomial)
@@ -196,7 +197,7 @@ class Store:
         """Free names, nesting and sign, from the parts."""
         bound: frozenset[str] = frozenset()
         kind, data = atom.kind, atom.data
-        if kind in ("leaf", "index"):
+        if kind in ("leaf", "index", "one"):
             self._describe_items(atom, data[-1] if kind == "leaf" else data)
         elif kind in ("sum", "max", "red"):
             bound = frozenset(name for name, _ in data[-2])
@@ -240,7 +241,7 @@ def parts(atom: Atom) -> list[Iterable[tuple[Mono, Number]]]:
 
 
 def _is_positive(atom: Atom) -> bool:
-    if atom.kind in ("exp", "prime", "size", "constant"):
+    if atom.kind in ("exp", "prime", "size", "constant", "one"):
         return True
     if atom.kind == "sum":
         return positive(atom.data[1])
@@ -257,6 +258,12 @@ def poly_positive(poly: Poly) -> bool:
     return all(c > 0 and nonnegative(m) for m, c in poly) and any(positive(m) for m, _ in poly)
 
 
+def counts_part(poly: Poly) -> bool:
+    """Whether it is the number of elements of one part of a dimension."""
+    atom = poly.single
+    return atom is not None and atom.kind == "sum" and len(atom.data[1]) == 1 and atom.data[1][0][0].kind == "one"
+
+
 def show_item(item: Item) -> str:
     if isinstance(item, Piece):
         return f"{item.name}{'/' if item.is_outer else '%'}{item.inner_size}"
@@ -269,6 +276,8 @@ def show_atom(atom: Atom) -> str:
         return f"%{data[0]}[{','.join(map(show_item, data[1]))}]"
     if kind == "index":
         return f"index({show_item(data[0])})"
+    if kind == "one":
+        return f"1[{show_item(data[0])}]"
     if kind == "fn":
         return f"{data[0]}({', '.join(map(show, data[1]))})"
     if kind == "sum":
