@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations, product
 
-from cleave.dialects.dims import Size
+from cleave.dialects.dims import Size, parse
 from cleave.search import monotone
 from cleave.search.normal_form import Arithmetic, content_of
 from cleave.search.terms import (
@@ -185,11 +185,14 @@ class Algebra(Arithmetic):
         return self.count_of(self.sizes[name])
 
     def count_of(self, size: Size) -> Poly:
-        """The size as a factor: a number where it is static."""
+        """The size as a factor: a number where it is static; a product of sizes is one of factors."""
         for symbol in sorted(size.symbols & self.extents.keys()):
             self.fixed[symbol] = self.extents[symbol]
         size = size.substitute(self.extents)
-        return self.number(size.value) if size.value is not None else self.of_atom(self.atom("size", size))
+        if len(size.terms) != 1:
+            return self.number(0) if size.value == 0 else self.of_atom(self.atom("size", size))
+        ((factors, c),) = size.terms
+        return self.product(self.number(c), *(self.of_atom(self.atom("size", parse(f.text))) for f in factors))
 
     def _flatten(self, bound: list[str], mono: Mono) -> Poly:
         """Open the sums among the factors that share a bound index."""
@@ -243,7 +246,7 @@ class Algebra(Arithmetic):
 
     def _substitute_pair(self, body: Poly, pair: Pair, whole: str) -> Poly:
         # The pair is found by its names, which occur nowhere else in the body.
-        return self.substitute(body, {pair.outer: _Whole(whole), pair.inner: _Whole(whole)})
+        return self.substitute(body, {pair.outer: Whole(whole), pair.inner: Whole(whole)})
 
     def _canonical(self, names: Sequence[str], body: Poly) -> tuple[Bound, Poly]:
         """Names for the bound indices that depend on sizes and structure only."""
@@ -325,7 +328,7 @@ class Algebra(Arithmetic):
         return self.of_atom(self.atom("red", kind, named, body))
 
 
-class _Whole(str):
+class Whole(str):
     """A name that stands for both halves of a pair."""
 
     __slots__ = ()
@@ -337,7 +340,7 @@ def _replace(item: Item, items: Mapping[str, Item]) -> Item:
     if isinstance(item, Piece):
         return _replace_piece(item, items.get(item.name) or item.name)
     outer, inner = items.get(item.outer, item.outer), items.get(item.inner, item.inner)
-    if isinstance(outer, _Whole) and isinstance(inner, _Whole):
+    if isinstance(outer, Whole) and isinstance(inner, Whole):
         return str(outer)
     if isinstance(outer, Piece) and isinstance(inner, Piece) and outer == inner._replace(is_outer=True):
         return outer.name  # cut and merged again
@@ -349,7 +352,7 @@ def _replace(item: Item, items: Mapping[str, Item]) -> Item:
 def _replace_piece(piece: Piece, by: Item) -> Item:
     if isinstance(by, Pair) and (by.outer_size, by.inner_size) == (piece.outer_size, piece.inner_size):
         return by.outer if piece.is_outer else by.inner  # merged and cut again
-    if not isinstance(by, str) or isinstance(by, _Whole):
+    if not isinstance(by, str) or isinstance(by, Whole):
         raise OutOfFuel("a merged dimension is cut or merged in another way")
     return piece._replace(name=by)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
@@ -12,6 +12,7 @@ from cleave.search.monotone import exponent_of
 from cleave.search.space import Cut, Node, Space
 from cleave.search.stability import Stability
 from cleave.search.terms import Item, OutOfFuel, Pair, Poly
+from cleave.search.unsplit import unsplit_values, user_splits, whole_cores
 
 _ALGEBRA = frozenset(
     "neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs add sub mul div max min pow contract reduce".split()
@@ -25,11 +26,13 @@ def cut_items(lifter: Lifter, cut: Cut | None) -> dict[str, Item]:
     return {name: cut.pair for name, size in lifter.algebra.sizes.items() if size is cut.size and name.isidentifier()}
 
 
-def applied_exponents(graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None) -> list[Poly]:
+def applied_exponents(
+    values: Iterable[Value], forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None
+) -> list[Poly]:
     """Normal forms of what the source applies an exponential to."""
     algebra, items = lifter.algebra, cut_items(lifter, cut)
     found: list[Poly] = []
-    for value in graph.topological():
+    for value in values:
         if value.op in ("exp", "exp2", "sigmoid") and ops.is_float(value.dtype):
             argument = forms[value.operands[0]]
             if value.op == "exp2":
@@ -43,10 +46,10 @@ def applied_exponents(graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter,
     return found
 
 
-def add_seeds(space: Space, graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter) -> None:
+def add_seeds(space: Space, values: Iterable[Value], forms: Mapping[Value, Poly], lifter: Lifter) -> None:
     """A node for each float op of the source. In a cut, reductions over the cut dimension become two, maxima only."""
     items = cut_items(lifter, space.cut)
-    for value in graph.topological():
+    for value in values:
         try:
             _add_seed(space, value, forms, lifter, items)
         except OutOfFuel as error:
@@ -128,12 +131,29 @@ def _halves(item: Item) -> tuple[str, ...]:
     return (item.outer, item.inner) if isinstance(item, Pair) else (str(item),)
 
 
+def _whole_cores(
+    graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None
+) -> list[tuple[Poly, list[str]]]:
+    """Exponents on dims that the source cuts itself, where it subtracts each part's maximum, and the dims of that."""
+    own = Stability(lifter.algebra, applied_exponents(graph.topological(), forms, lifter, None))
+    families = [(family.core, family.stabiliser) for family in own.families]
+    items = cut_items(lifter, cut)
+    found = whole_cores(lifter.algebra, families, user_splits(graph, lifter))
+    return [(lifter.algebra.substitute(core, items), list(_halves(items.get(name) or name))) for core, name in found]
+
+
 def make_space(
     graph: Graph, forms: Mapping[Value, Poly], lifter: Lifter, cut: Cut | None, stabilise: bool = False
 ) -> Space:
     """A space with the source's ops, not yet grown. ``stabilise``: maxima are introduced where the source has none."""
-    stability = Stability(lifter.algebra, applied_exponents(graph, forms, lifter, cut))
-    introduced: list[tuple[Poly, list[str]]] = []
+    whole = unsplit_values(graph, forms, lifter)
+    forms = {**forms, **whole}
+    values = [*graph.topological(), *whole]
+    exponents = applied_exponents(values, forms, lifter, cut)
+    stability = Stability(lifter.algebra, exponents)
+    introduced = _whole_cores(graph, forms, lifter, cut)
+    for core, over in introduced:
+        stability.allow(lifter.algebra.sub(core, lifter.algebra.max_over(over, core)))
     if stabilise:
         for exponent, over in summed_exponents(graph, forms, lifter, cut):
             introduced.append((exponent, stability.introduce(exponent, over)))
@@ -151,5 +171,5 @@ def make_space(
     space.leaf_operands = lambda number: lifter.leaves[number].operands
     for exponent, over in introduced:
         _add_maximum(space, exponent, over)
-    add_seeds(space, graph, forms, lifter)
+    add_seeds(space, values, forms, lifter)
     return space
