@@ -132,13 +132,14 @@ class _Scheduler:
 
     def run(self) -> Scheduled:
         """All partitions on a few tilings each; then the best of them on all tilings."""
+        coarse = min(COARSE, self.options.max_tilings)
         weighed: list[tuple[float, Kernels]] = []
         failure: CleaveError | None = None
         for kernels in self._partitions():
             try:
                 best = min((seconds for seconds, _ in weighed), default=math.inf)
                 if self._at_least(kernels) < best:
-                    weighed.append((self._time(self._ranked_kernels(kernels, COARSE)), kernels))
+                    weighed.append((self._time(self._ranked_kernels(kernels, coarse)), kernels))
             except CleaveError as error:
                 failure = failure or error
         if not weighed:

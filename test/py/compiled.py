@@ -36,9 +36,13 @@ class Compiled:
         return execute(self.plan, self.kernels, inputs, choose_free(self.plan, sizes or {}) | dict(sizes or {}))
 
 
-def compile_graph(graph: Graph, sizes: Mapping[str, int] | None = None) -> Compiled:
-    """Schedule (for these representative sizes) and lower. The kernels take any sizes that are not static."""
-    scheduled = schedule(graph.deduplicated(), ScheduleOptions(sizes=dict(sizes or {})))
+def compile_graph(graph: Graph, sizes: Mapping[str, int] | None = None, *, tilings: int = 64) -> Compiled:
+    """Schedule (for these representative sizes) and lower. The kernels take any sizes that are not static.
+
+    ``tilings``: how many are weighed; which one it is matters little here.
+    """
+    options = ScheduleOptions(sizes=dict(sizes or {}), max_tilings=tilings)
+    scheduled = schedule(graph.deduplicated(), options)
     with CTX, ir.Location.unknown():
         module = ir.Module.create()
         from_tile_program(scheduled.program, module)

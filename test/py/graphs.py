@@ -201,10 +201,10 @@ def matmul_matmul() -> Graph:
     return b.build(b.contract(b.cast(b.contract(q, k, over=["d"]), dtype="f16"), v, over=["n"]))
 
 
-def random_graph(seed: int, *, ops: int = 8, narrow: bool = True) -> Graph:
+def random_graph(seed: int, *, ops: int = 8, narrow: bool = True, statistics: bool = False) -> Graph:
     """A random graph over dims a, b, c with one or two outputs; every op keeps ordinary numbers ordinary.
 
-    ``narrow``: some contractions are fed in f16 or tf32.
+    ``narrow``: some contractions are fed in f16 or tf32. ``statistics``: with means, variances and norms.
     """
     rng = random.Random(seed)
     b = GraphBuilder(f"random{seed}")
@@ -215,12 +215,31 @@ def random_graph(seed: int, *, ops: int = 8, narrow: bool = True) -> Graph:
         value = b.input(" ".join(names), rng.choice(["f16", "f32"]))
         values.append(b.cast(value, dtype="f32") if value.dtype == "f16" else value)
     for _ in range(ops):
-        values.append(_random_op(rng, b, values, narrow))
+        statistic = statistics and rng.random() < 0.4
+        values.append(_random_statistic(rng, b, values[-3:]) if statistic else _random_op(rng, b, values, narrow))
     outputs = [values[-1]]
     other = rng.choice(values)
     if rng.random() < 0.3 and other.op != "input" and other is not values[-1]:
         outputs.append(other)
     return b.build(*outputs)
+
+
+def _random_statistic(rng: random.Random, b: GraphBuilder, values: list[Value]) -> Value:
+    x = rng.choice(values)
+    if not x.names:
+        return b.tanh(x)
+    over = rng.choice(x.names)
+    count = b.reduce(b.constant(1.0, "f32", [d for d in x.dims if d.name == over]), kind="sum", over=[over])
+    kind = rng.choice(["centre", "variance", "norm", "share", "weighted"])
+    if kind == "norm":
+        return b.mul(x, b.rsqrt(b.add(b.reduce(b.mul(x, x), kind="sum", over=[over]), b.constant(0.5, "f32"))))
+    if kind == "share":
+        return b.div(x, b.add(b.reduce(b.abs(x), kind="sum", over=[over]), b.constant(0.5, "f32")))
+    centred = b.sub(x, b.div(b.reduce(x, kind="sum", over=[over]), count))
+    if kind == "centre":
+        return centred
+    other = rng.choice([value for value in values if over in value.names])
+    return b.reduce(b.mul(centred, centred if kind == "variance" else other), kind="sum", over=[over])
 
 
 def _random_op(rng: random.Random, b: GraphBuilder, values: list[Value], narrow: bool) -> Value:

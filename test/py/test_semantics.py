@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import graphs
 import numpy as np
 import pytest
+import random_programs
 from compiled import alternatives, compile_graph, reference, static
 from known_gaps import gap
 from semantics_cases import CASES, Case
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.reference.accuracy import compare
 from cleave.runtime.launch_plan import Alloc
 
 _EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
@@ -195,15 +194,4 @@ def test_the_last_part_of_a_split_that_is_kept_and_summed() -> None:
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_random_programs(seed: int) -> None:
     """As written, static, and every alternative, by the accuracy contract."""
-    graph, rng = graphs.random_graph(seed), np.random.default_rng(seed)
-    sizes = dict(zip("abc", rng.choice([1, 2, 3, 5, 7, 17, 31, 33, 40], 3).tolist(), strict=True))
-    kinds = {"f16": np.float16, "f32": np.float32}
-    shapes = [[dim.size.evaluate(sizes) for dim in value.dims] for value in graph.inputs]
-    inputs = [rng.standard_normal(s).astype(kinds[v.dtype]) for s, v in zip(shapes, graph.inputs, strict=True)]
-    references, plain = reference(graph, inputs, "f64"), reference(graph, inputs)
-    for program in (graph, static(graph, inputs), *alternatives(graph)):
-        outputs = compile_graph(program)(inputs, {"s": 2})
-        for ref, source, out, value in zip(references, plain, outputs, graph.outputs, strict=True):
-            found = compare(ref, source, out, value.dtype)
-            # Sums of a few hundred terms in another order: more than a few units in the last place.
-            assert found.holds or (np.isfinite(found.optimised) and found.optimised < 1e-5), (str(program), found)
+    assert not list(random_programs.problems(seed))
