@@ -84,6 +84,11 @@ def block_lines(block: ir.Block, indent: str, *, kernel: bool) -> Iterator[str]:
         if op.name == "scf.for":
             yield indent + loop_line(op)
             yield from block_lines(op.regions[0].blocks[0], indent + "    ", kernel=kernel)
+        elif op.name == "scf.if":
+            for word, region in zip(("if", "else"), op.regions, strict=True):
+                yield f"{indent}{word} {name(op.operands[0])}:" if word == "if" else f"{indent}else:"
+                for inner in region.blocks:
+                    yield from block_lines(inner, indent + "    ", kernel=kernel)
         elif op.name == "func.call":
             yield f"{indent}launch {op.attributes['callee']}, grid {text_of(op.attributes['cleave.grid'])}"
         elif op.name.endswith((".return", ".yield")):

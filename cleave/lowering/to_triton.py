@@ -301,6 +301,24 @@ def _index_arithmetic(kernel: _Kernel, op: ir.Operation) -> None:
     kernel.bind(op, kernel.scalars.arith(op.name.removeprefix("arith."), a, b))
 
 
+def _index_comparison(kernel: _Kernel, op: ir.Operation) -> None:
+    """Indices are not negative: signed or not is the same."""
+    a, b = (kernel.scalar(operand) for operand in op.operands)
+    predicate = _PREDICATES[ir.IntegerAttr(op.attributes["predicate"]).value]
+    x, y = (a.value, b.value) if a.narrow and b.narrow else map(kernel.scalars.widened, (a, b))
+    kernel.bind(op, Tile(tt.compare(predicate, x, y), (), (), "i1"))
+
+
+def _if(kernel: _Kernel, op: ir.Operation) -> None:
+    if len(op.results):
+        raise CleaveError("branches with results do not occur in kernels")
+    branches = tt.create("scf.if", [], [kernel.tile(op.operands[0]).value], regions=2)
+    for source, target in zip(op.regions, branches.regions, strict=True):
+        for block in source.blocks:
+            with ir.InsertionPoint(ir.Block.create_at_start(target, [])):
+                kernel.block(block)
+
+
 def _access(kernel: _Kernel, op: ir.Operation, memory: ir.Value) -> Access:
     view: Any = op.opview
     in_bounds: frozenset[str] = frozenset(cleave.plain_attrs(op, ops.OPS[view.spec.name]).get("in_bounds", ()))
@@ -420,6 +438,8 @@ def _return(kernel: _Kernel, op: ir.Operation) -> None:
     tt.create("tt.return", [], [])
 
 
+_PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge", "lt", "le", "gt", "ge")
+"""Of ``arith.cmpi``, by their numbers."""
 _INDEX_OPS = ["addi", "subi", "muli", "divui", "remui", "minui", "maxui", "minsi", "maxsi"]
 
 RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
@@ -440,7 +460,9 @@ RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
     "cleave.reduce": _reduce,
     "cleave.contract": _contract,
     "arith.constant": _index_constant,
+    "arith.cmpi": _index_comparison,
     "scf.for": _for,
+    "scf.if": _if,
     "scf.yield": _yield,
     "func.return": _return,
 }

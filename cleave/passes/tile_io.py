@@ -11,6 +11,8 @@ from cleave.dialects.ops import OPS, VARIADIC
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref, TileProgram
 
 _SEGMENTS = "operandSegmentSizes"
+PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+"""Of ``arith.cmpi``, by their numbers."""
 
 
 def from_tile_program(program: TileProgram, module: ir.Module) -> None:
@@ -107,7 +109,9 @@ class _KernelWriter:
                 self._instruction(instruction)
 
     def _instruction(self, instruction: Instruction) -> None:
-        if instruction.body:
+        if instruction.op == "scf.if":
+            results = self._branches(instruction)
+        elif instruction.body:
             results = self._loop(instruction, instruction.body)
         elif instruction.op.startswith("arith."):
             results = self._arith(instruction)
@@ -129,8 +133,21 @@ class _KernelWriter:
             ir.Operation.create("scf.yield", operands=self._operands(body.yields))
         return list(loop.results)
 
+    def _branches(self, instruction: Instruction) -> Sequence[ir.Value]:
+        branches = ir.Operation.create("scf.if", operands=self._operands(instruction.operands), regions=2)
+        for region, body in zip(branches.regions, instruction.bodies, strict=True):
+            with ir.InsertionPoint(ir.Block.create_at_start(region, [])):
+                self._block(body)
+                ir.Operation.create("scf.yield")
+        return []
+
     def _arith(self, instruction: Instruction) -> Sequence[ir.Value]:
         index = ir.IndexType.get()
+        if instruction.op == "arith.cmpi":
+            i1, i64 = (ir.IntegerType.get_signless(bits) for bits in (1, 64))
+            predicate = ir.IntegerAttr.get(i64, PREDICATES.index(instruction.attrs["predicate"]))
+            operands = self._operands(instruction.operands)
+            return list(ir.Operation.create(instruction.op, [i1], operands, {"predicate": predicate}).results)
         attributes = {"value": ir.IntegerAttr.get(index, instruction.attrs["value"])} if instruction.attrs else {}
         operands = self._operands(instruction.operands)
         return list(ir.Operation.create(instruction.op, [index], operands, attributes).results)

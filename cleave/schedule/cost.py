@@ -102,13 +102,17 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
     traffic = blocks * (work.loaded + work.stored)
-    reads = dram_reads(work.walk, work.streams, target.sms * resident, target.l2_size)
+    walks = work.beside or [work]
+    reads = sum(dram_reads(each.walk, each.streams, target.sms * resident, target.l2_size) for each in walks)
     misses = max(work.compulsory, reads + blocks * work.stored)
     repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
     busy = blocks * idle * repeat
     tensor = work.tensor + (target.mma_slowdown - 1) * work.mma
     accesses = blocks * idle * work.requests / target.request_rate
-    alone = sum(chain.trips * _iteration(chain, num_stages, num_warps, repeat, target) for chain in work.chains)
+    chains = [(each.blocks, _alone(each, num_stages, num_warps, repeat, target)) for each in walks]
+    alone = max((time for _, time in chains), default=0.0)
+    if waves > 1:
+        alone = sum(count * time for count, time in chains) / blocks
     return Cost(
         dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
         l2=max(traffic * idle / target.l2_bandwidth, accesses),
@@ -122,6 +126,11 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         shared=most.shared,
         registers=most.registers,
     )
+
+
+def _alone(work: Workload, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
+    """Seconds of a block's own chain of loads, contractions and reductions."""
+    return sum(chain.trips * _iteration(chain, num_stages, num_warps, repeat, target) for chain in work.chains)
 
 
 def _estimated(work: Workload, num_stages: int, num_warps: int) -> tuple[Resources, Resources]:

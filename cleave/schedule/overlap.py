@@ -69,9 +69,9 @@ def _waiting(kernel: Kernel, given: frozenset[Ref]) -> Kernel:
 
 
 def _is_early(instruction: Instruction, given: frozenset[Ref], behind: set[Ref]) -> bool:
-    everything = [instruction, *(instruction.body.walk() if instruction.body else ())]
+    everything = [instruction, *(inner for body in instruction.bodies for inner in body.walk())]
     used = {operand for each in everything for operand in each.operands}
-    yields = {ref for each in everything if each.body for ref in each.body.yields}
+    yields = {ref for each in everything for body in each.bodies for ref in body.yields}
     loads = [each for each in everything if each.op in LOADS]
     ordered = any(each.op in ORDERED for each in everything)
     return not ordered and all(load.operands[0] in given for load in loads) and behind.isdisjoint(used | yields)

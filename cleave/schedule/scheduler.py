@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -20,6 +20,7 @@ from cleave.schedule.overlap import overlapping
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import in_memory_order, viewed
+from cleave.schedule.side_by_side import levels, side_by_side
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tiling import Fusion, Tiling
@@ -145,8 +146,8 @@ class _Scheduler:
         if not weighed:
             raise failure or CleaveError("nothing to schedule")
         finalists = [kernels for _, kernels in sorted(weighed, key=lambda pair: pair[0])[:FINALISTS]]
-        ranked = [(self._ranked_kernels(kernels, self.options.max_tilings), kernels) for kernels in finalists]
-        return self._program(*min(ranked, key=lambda pair: self._time(pair[0])))
+        ranked = ((self._ranked_kernels(kernels, self.options.max_tilings), kernels) for kernels in finalists)
+        return min((self._program(*pair) for pair in ranked), key=lambda scheduled: scheduled.seconds)
 
     def _time(self, ranked: tuple[tuple[Candidate, ...], ...]) -> float:
         """The best candidates one after the other."""
@@ -234,17 +235,53 @@ class _Scheduler:
 
     def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> Scheduled:
         written = [value for outputs in kernels for value in outputs]
+        merged = self._side_by_side(ranked) if self.options.horizontal_fusion else list(ranked)
         launches: list[Launch] = []
-        for index, candidates in enumerate(ranked):
+        for index, candidates in enumerate(merged):
             chosen, name = candidates[0], f"{identifier(self.graph.name)}__k{index}"
             launches.append(Launch(replace(chosen.kernel, name=name), chosen.operands))
         if self._overlaps:
             launches = list(overlapping(launches))
-        return Scheduled(TileProgram(self.graph, tuple(written), tuple(launches)), ranked, self._time(ranked))
+        program = TileProgram(self.graph, tuple(written), tuple(launches))
+        return Scheduled(program, tuple(merged), self._time(tuple(merged)))
+
+    def _side_by_side(self, ranked: tuple[tuple[Candidate, ...], ...]) -> list[tuple[Candidate, ...]]:
+        """The launches, independent ones as one where that is predicted to take less time."""
+        launches = [Launch(candidates[0].kernel, candidates[0].operands) for candidates in ranked]
+        found: list[tuple[Candidate, ...]] = []
+        for level in levels(launches):
+            apart = [ranked[index] for index in level]
+            together = self._together(apart) if len(level) > 1 else None
+            better = together and self._time((together,)) < self._time(tuple(apart))
+            found += [together] if together and better else apart
+        return found
+
+    def _together(self, ranked: Sequence[tuple[Candidate, ...]]) -> tuple[Candidate, ...]:
+        """Independent kernels side by side, best first: for each number of warps and stages, the best of each."""
+        found: list[Candidate] = []
+        for key in dict.fromkeys(
+            (c.kernel.num_stages, c.kernel.num_warps) for candidates in ranked for c in candidates
+        ):
+            chosen = [_with_resources(candidates, *key) for candidates in ranked]
+            parts = [Launch(candidate.kernel, candidate.operands) for candidate in chosen if candidate]
+            if len(parts) == len(ranked):
+                launch = side_by_side("kernel", parts, self.graph.extents)
+                cost = cost_of(workload(launch.kernel, self.sizes, known_of(self.graph)), *key, self.options.target)
+                tiling = next(candidate.tiling for candidate in chosen if candidate)
+                found.append(Candidate(launch.kernel, launch.operands, tiling, cost))
+        return tuple(sorted(found, key=self._score))
 
     @property
     def _overlaps(self) -> bool:
         return self.options.combine != "plain" and self.options.target.overlaps_launches
+
+
+def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps: int) -> Candidate | None:
+    """The best candidate of so many stages (fewer, if it has no loops) and warps."""
+    kernels = ((c, c.kernel) for c in candidates)
+    alike = (c for c, k in kernels if k.num_warps == num_warps and (k.num_stages == num_stages or not has_loops(k)))
+    found = next(alike, None)
+    return found and replace(found, kernel=replace(found.kernel, num_stages=num_stages))
 
 
 def effort(values: int) -> int:

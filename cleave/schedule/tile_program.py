@@ -37,7 +37,10 @@ class Ref:
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """One op of a kernel: a row of the op table by its name, ``arith.*`` on indices, or ``scf.for`` with a body."""
+    """One op of a kernel: a row of the op table by its name, ``arith.*`` on indices, or ``scf.for`` with a body.
+
+    ``scf.if`` has two bodies and no results.
+    """
 
     op: str
     operands: tuple[Ref, ...]
@@ -45,6 +48,11 @@ class Instruction:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     body: Block | None = None
     location: str | None = None
+    otherwise: Block | None = None
+
+    @property
+    def bodies(self) -> tuple[Block, ...]:
+        return tuple(block for block in (self.body, self.otherwise) if block)
 
     @property
     def result(self) -> Ref:
@@ -63,8 +71,8 @@ class Block:
         """All instructions, those of loops after the loop itself."""
         for instruction in self.instructions:
             yield instruction
-            if instruction.body:
-                yield from instruction.body.walk()
+            for body in instruction.bodies:
+                yield from body.walk()
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,8 @@ class Kernel:
     """A grid of thread blocks that run ``body``; ``outputs`` are those of ``arguments`` that it writes.
 
     ``descriptors``: matrices are loaded through tensor descriptors where that is possible, not through pointers.
-    ``order``: in which the grid goes through the output, where that is known.
+    ``order``: in which the grid goes through the output, where that is known. ``beside``: the kernels that it runs side
+    by side, if it does.
     """
 
     name: str
@@ -97,6 +106,7 @@ class Kernel:
     descriptors: bool = False
     roles: Mapping[Ref, Ref] = field(default_factory=dict[Ref, Ref])
     order: Order | None = None
+    beside: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +144,7 @@ class TileProgram:
 
 
 def has_loops(kernel: Kernel) -> bool:
-    return any(instruction.body for instruction in kernel.body.walk())
+    return any(instruction.op == "scf.for" for instruction in kernel.body.walk())
 
 
 def tile_type(dims: Sequence[tuple[str, int]], dtype: str) -> TensorType:

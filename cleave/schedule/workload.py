@@ -51,7 +51,8 @@ class Workload:
     the largest tile of register code. ``mma``: the part of ``tensor`` that tiles of less than 64 rows do by
     ``mma.sync``. ``requests``: as in ``Chain``. ``chained_rows``: of the tile of a contraction by ``wgmma`` that feeds
     another, if there is one: Triton gives such a tile's rows to the warps, and if they are too few, warps repeat one
-    another's work. ``walk`` and ``streams``: see ``traffic``.
+    another's work. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels side by side, each one's; what the
+    whole has of theirs is a mean over all blocks.
     """
 
     blocks: int = 0
@@ -72,6 +73,7 @@ class Workload:
     walk: Walk = field(default_factory=lambda: Walk(()))
     streams: list[Stream] = field(default_factory=list[Stream])
     gathered: dict[Ref, float] = field(default_factory=dict[Ref, float])
+    beside: list[Workload] = field(default_factory=list["Workload"])
 
 
 def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeLike] | None = None) -> Workload:
@@ -79,6 +81,8 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
 
     ``known``: what the kernel's code is told of symbols: static extents, and multiples such as ``16*n16``.
     """
+    if kernel.beside:
+        return _together([workload(each, sizes, known) for each in kernel.beside], kernel, sizes)
     work = Workload(
         blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
         live=_live(kernel),
@@ -93,6 +97,26 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
     _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths, tuple(name for name, _ in axes), kernel.roles), work)
     work.compulsory = _compulsory(kernel, sizes, work)
     return work
+
+
+def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -> Workload:
+    """The workload of kernels side by side: what they have in common is read once."""
+    blocks = sum(work.blocks for work in works)
+    twice = sum(work.compulsory for work in works) - sum(
+        _bytes_of(argument, sizes) for each in kernel.beside for argument in each.arguments
+    )
+    whole = Workload(
+        blocks=blocks,
+        compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments) + min(0.0, twice),
+        resident=max(work.resident for work in works),
+        streamed=max(work.streamed for work in works),
+        live=max(work.live for work in works),
+        chained_rows=min((work.chained_rows for work in works if work.chained_rows), default=0),
+        beside=works,
+    )
+    for name in ("loaded", "stored", "requests", "tensor", "mma", "fma", "special", "alu"):
+        setattr(whole, name, sum(work.blocks * getattr(work, name) for work in works) / max(blocks, 1))
+    return whole
 
 
 @dataclass(frozen=True)

@@ -264,3 +264,11 @@ def _random_op(rng: random.Random, b: GraphBuilder, values: list[Value], narrow:
     if kind == "scale":
         return b.div(x, b.add(b.abs(y), b.constant(1.5, "f32")))
     return getattr(b, rng.choice(["neg", "abs", "tanh", "sigmoid"]))(x)
+
+
+def qkv() -> Graph:
+    """Three projections of one input, of different widths."""
+    b = GraphBuilder("qkv")
+    x = b.input("m k", "f16")
+    widths = ("q", "v", "w")
+    return b.build(*(b.contract(x, b.input(f"k {name}", "f16"), over=["k"], dtype="f16") for name in widths))

@@ -1,0 +1,118 @@
+"""Independent kernels side by side: one launch whose grid is theirs one after the other.
+
+    if pid < count₀:  body₀(pid)
+    else if pid < count₀ + count₁:  body₁(pid − count₀)
+    …
+
+It saves launches, fills multiprocessors that the last blocks of each kernel would leave idle, and what several kernels
+read comes from memory once. A block has the shared memory and the registers of the largest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cleave.dialects.dims import Size, ceildiv, const, maximum
+from cleave.dialects.graph import Value
+from cleave.schedule.rename import viewed
+from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref, TileBuilder
+
+
+def levels(launches: Sequence[Launch]) -> list[list[int]]:
+    """The launches' indices, by how many must run before one after another: those of one level are independent."""
+    level_of: dict[Value, int] = {}
+    found: list[list[int]] = []
+    for index, launch in enumerate(launches):
+        written = outputs_of(launch)
+        before = [level_of[viewed(value)] for value in launch.operands if viewed(value) in level_of]
+        level = max(before, default=-1) + 1
+        level_of |= dict.fromkeys(written, level)
+        if level == len(found):
+            found.append([])
+        found[level].append(index)
+    return found
+
+
+def outputs_of(launch: Launch) -> list[Value]:
+    """The values that a launch writes."""
+    pairs = zip(launch.kernel.arguments, launch.operands, strict=True)
+    return [value for argument, value in pairs if argument in launch.kernel.outputs]
+
+
+def can_stand_beside(launch: Launch) -> bool:
+    """Whether the launch is a plain one, over one row of blocks."""
+    return len(launch.kernel.grid) == 1 and not launch.cooperative and not launch.unless
+
+
+def side_by_side(name: str, launches: Sequence[Launch], extents: Mapping[str, int]) -> Launch:
+    """One launch in place of independent ones whose kernels have the same numbers of warps and stages."""
+    first, written = launches[0].kernel, [value for launch in launches for value in outputs_of(launch)]
+    read = [value for launch in launches for value in launch.operands if value not in written]
+    arguments = {value: Ref(value.type) for value in (*dict.fromkeys(read), *written)}
+    body = _Branches(launches, arguments, extents).body()
+    grid = sum((launch.kernel.grid[0] for launch in launches[1:]), first.grid[0])
+    kernel = Kernel(
+        name,
+        tuple(arguments.values()),
+        tuple(arguments[value] for value in written),
+        (grid,),
+        body,
+        first.num_warps,
+        first.num_stages,
+        descriptors=all(launch.kernel.descriptors for launch in launches),
+        beside=tuple(launch.kernel for launch in launches),
+    )
+    return Launch(kernel, tuple(arguments))
+
+
+class _Branches:
+    def __init__(self, launches: Sequence[Launch], arguments: Mapping[Value, Ref], extents: Mapping[str, int]) -> None:
+        self.launches, self.arguments, self.extents = launches, arguments, extents
+        self.root = TileBuilder(Block())
+        self.block_index = self.root.add("program_id", (), None, axis=0)
+
+    def body(self) -> Block:
+        self._append(0, const(0), self.root)
+        return self.root.block
+
+    def _append(self, index: int, start: Size, builder: TileBuilder) -> None:
+        """The branches from ``index`` on, for blocks from ``start`` on."""
+        launch = self.launches[index]
+        count = launch.kernel.grid[0]
+        if index == len(self.launches) - 1:
+            self._append_body(launch, start, count, builder)
+            return
+        end = builder.extent(start + count, self.extents)
+        condition = builder.add("arith.cmpi", (self.block_index, end), None, predicate="ult")
+        then, otherwise = Block(), Block()
+        self._append_body(launch, start, count, TileBuilder(then, self.root))
+        self._append(index + 1, start + count, TileBuilder(otherwise, self.root))
+        builder.block.instructions.append(Instruction("scf.if", (condition,), (), {}, then, None, otherwise))
+
+    def _append_body(self, launch: Launch, start: Size, count: Size, builder: TileBuilder) -> None:
+        refs = dict(zip(launch.kernel.arguments, (self.arguments[v] for v in launch.operands), strict=True))
+        own = self._own_index(start, count, builder)
+        builder.block.instructions += _copied(launch.kernel.body, refs, own).instructions
+
+    def _own_index(self, start: Size, count: Size, builder: TileBuilder) -> Ref:
+        """The block's index among those of its kernel: index − start, as a remainder, whose bounds are known."""
+        if start.value == 0:
+            return self.block_index
+        some = maximum(count, const(1))
+        offset = builder.extent(some * ceildiv(start, some) - start, self.extents)
+        moved = builder.arith("addi", self.block_index, offset)
+        return builder.arith("remui", moved, builder.extent(some, self.extents))
+
+
+def _copied(block: Block, refs: dict[Ref, Ref], block_index: Ref) -> Block:
+    """The block with other tensors and another block index; ``refs`` collects what stands for what."""
+    instructions: list[Instruction] = []
+    for instruction in block.instructions:
+        if instruction.op == "program_id":
+            refs[instruction.result] = block_index
+            continue
+        operands = tuple(refs.get(operand, operand) for operand in instruction.operands)
+        body = _copied(instruction.body, refs, block_index) if instruction.body else None
+        instructions.append(replace(instruction, operands=operands, body=body))
+    return Block(block.arguments, instructions, tuple(refs.get(ref, ref) for ref in block.yields))
