@@ -68,6 +68,17 @@ def rmsnorm_linear_bias() -> Graph:
     return b.build(b.cast(b.add(y, bias), dtype="f16"))
 
 
+def layernorm_linear_bias() -> Graph:
+    """LayerNorm without gain and bias of its own, then a linear layer with a bias."""
+    b = GraphBuilder("layernorm_linear_bias")
+    x, w, bias = b.input("m k=128", "f16"), b.input("k n", "f16"), b.input("n", "f32")
+    size, wide = b.constant(128.0, "f32"), b.cast(x, dtype="f32")
+    centred = b.sub(wide, b.div(b.reduce(wide, kind="sum", over=["k"]), size))
+    variance = b.div(b.reduce(b.mul(centred, centred), kind="sum", over=["k"]), size)
+    y = b.cast(b.mul(centred, b.rsqrt(b.add(variance, b.constant(1e-5, "f32")))), dtype="f16")
+    return b.build(b.cast(b.add(b.contract(y, w, over=["k"]), bias), dtype="f16"))
+
+
 def lora_shared() -> Graph:
     """Two projections of x, each with an update of low rank; both updates share their first factor."""
     b = GraphBuilder("lora_shared")
@@ -159,6 +170,7 @@ PROGRAMS: Mapping[str, Callable[[], Graph]] = {
     "mla_decode": mla_decode,
     "mla_cache": mla_cache,
     "rmsnorm_linear_bias": rmsnorm_linear_bias,
+    "layernorm_linear_bias": layernorm_linear_bias,
     "matmul": graphs.matmul,
     "matmul_matmul": graphs.matmul_matmul,
     "matmul_rowsum": graphs.matmul_rowsum,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 
 SIZES = {"m": 3, "n": 4, "k": 5, "e": 2, "s": 3, "g": 2, "p": 4}
@@ -55,6 +56,14 @@ class Terms:
 
     def less(self, x: Value, y: Value) -> Value:
         return self.b.cmp(x, y, predicate="lt")
+
+    def equal(self, x: Value, y: Value) -> Value:
+        return self.b.cmp(x, y, predicate="eq")
+
+    def nothing(self, dim: str) -> Value:
+        """Whether the dim is empty."""
+        ones = self.b.constant(1.0, "f64", (Dim.parse(dim),))
+        return self.equal(self.sum(ones, dim), self.num(0.0))
 
     def parts(self, z: Value) -> tuple[Value, Value]:
         """The sum of exp(z - M) by parts of n, and M."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import pytest
 from random_terms import SIZES, Fuzzer, Terms, aligned, draw
 from search_programs import PROGRAMS, evaluate
 
+from cleave.dialects import rounding
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
+from cleave.search import binders, normal_form
 from cleave.search.binders import Algebra
-from cleave.search.lift import Lifter, Unliftable
+from cleave.search.lift import _FLOAT, Lifter, Unliftable
 from cleave.search.terms import OutOfFuel
 
 Row = tuple[str, Callable[[Terms], Value], Callable[[Terms], Value]]
@@ -149,6 +152,16 @@ EQUAL: list[Row] = [
         "select of nothing twice",
         lambda e: e.b.select(e.less(e.x, e.y), e.b.select(e.less(e.x, e.y), e.x, e.num(0.0)), e.num(0.0)),
         lambda e: e.b.select(e.less(e.x, e.y), e.x, e.num(0.0)),
+    ),
+    (
+        "select on an empty dim beside a sum over it",
+        lambda e: e.b.select(e.nothing("n"), e.num(0.0), e.div(e.sum(e.z, "n"), e.sum(e.t, "n"))),
+        lambda e: e.div(e.sum(e.z, "n"), e.sum(e.t, "n")),
+    ),
+    (
+        "select on an empty dim under a sum in parts",
+        lambda e: e.b.select(e.nothing("n"), e.num(0.0), e.mul(e.c, e.sum(e.sum(e.cut(e.z), "t"), "s"))),
+        lambda e: e.mul(e.c, e.sum(e.z, "n")),
     ),
     ("select of equal sides", lambda e: e.b.select(e.less(e.x, e.y), e.c, e.c), lambda e: e.c),
     (
@@ -385,6 +398,37 @@ DIFFERENT: list[Row] = [
     ("exp2 against exp", lambda e: e.b.exp2(e.x), lambda e: e.exp(e.x)),
     ("scale on one side only", lambda e: e.softmax(e.mul(e.z, e.num(0.5))), lambda e: e.softmax(e.z)),
     (
+        "guarded quotient times its divisor",
+        lambda e: e.mul(e.b.select(e.equal(e.y, e.num(0.0)), e.num(0.0), e.div(e.x, e.y)), e.y),
+        lambda e: e.x,
+    ),
+    ("log of a square", lambda e: e.log(e.square(e.x)), lambda e: e.mul(e.num(2.0), e.log(e.abs(e.eps(e.x))))),
+    (
+        "root of a product of unknown signs",
+        lambda e: e.sqrt(e.mul(e.x, e.y)),
+        lambda e: e.mul(e.sqrt(e.x), e.sqrt(e.x)),
+    ),
+    (
+        "another comparison with NaN's side",
+        lambda e: e.b.select(e.less(e.x, e.y), e.num(1.0), e.num(0.0)),
+        lambda e: e.b.select(e.b.cmp(e.x, e.y, predicate="ge"), e.num(1.0), e.num(0.0)),
+    ),
+    (
+        "select on an empty dim without a sum over it",
+        lambda e: e.b.select(e.nothing("n"), e.num(0.0), e.sum(e.x, "k")),
+        lambda e: e.sum(e.x, "k"),
+    ),
+    (
+        "select on an empty dim beside a maximum",
+        lambda e: e.b.select(e.nothing("n"), e.num(0.0), e.top(e.z, "n")),
+        lambda e: e.top(e.z, "n"),
+    ),
+    (
+        "select on an empty dim around a divisor",
+        lambda e: e.b.select(e.nothing("n"), e.num(0.0), e.div(e.c, e.sum(e.z, "n"))),
+        lambda e: e.div(e.c, e.sum(e.z, "n")),
+    ),
+    (
         "position along another dim",
         lambda e: e.b.cast(e.b.index(dim="m", dtype="i64"), dtype="f64"),
         lambda e: e.b.cast(e.b.index(dim="n", dtype="i64"), dtype="f64"),
@@ -424,8 +468,13 @@ def test_different(row: Row) -> None:
     assert left is not right
 
 
-# Over the reals these are equal, or undefined at every sample: roundings, and logs of what may be negative.
+# Over the reals these are equal at every sample, or undefined: roundings, logs of what may be negative, empty
+# dims, divisors that are 0.
 NO_WITNESS = {
+    "select on an empty dim without a sum over it",
+    "select on an empty dim beside a maximum",
+    "select on an empty dim around a divisor",
+    "guarded quotient times its divisor",
     "user rounding",
     "user rounding of a sum",
     "rounding to another type",
@@ -442,7 +491,78 @@ def test_different_pairs_do_differ(row: Row) -> None:
 
 
 def test_enough_negative_pairs() -> None:
-    assert len(DIFFERENT) >= 60
+    assert len({row[0] for row in DIFFERENT}) == len(DIFFERENT) >= 60
+
+
+Careless = Callable[[pytest.MonkeyPatch], None]
+
+
+def every_sign_is_known(patch: pytest.MonkeyPatch) -> None:
+    for module in (normal_form, binders):
+        for name in ("atom_nonnegative", "nonnegative", "positive", "poly_positive"):
+            patch.setattr(module, name, lambda *_: True, raising=False)
+
+
+def roundings_do_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rounding, "rounds", lambda _: False)
+
+
+def every_rounding_is_transparent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rounding, "transparent", lambda values, outputs: frozenset(values))
+
+
+def integers_are_reals(patch: pytest.MonkeyPatch) -> None:
+    def form(self: Lifter, value: Value, args: list[Any]) -> Any:
+        return _FLOAT[value.op](self.algebra, value, args) if value.op in _FLOAT else self._opaque(value, args)
+
+    patch.setattr(Lifter, "_discrete", form)
+    patch.setattr(Lifter, "constant", lambda self, value, _: self.algebra.number(Fraction(value.attrs["value"])))
+
+
+def casts_do_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lifter, "_cast", lambda _, value, arg: arg)
+
+
+def conditions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lifter, "_select", lambda self, value, args: self.algebra.add(*args[1:]))
+
+
+def functions_are_linear(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Algebra, "fn", lambda self, name, *args: args[0] if args else self.number(1))
+
+
+def maxima_are_sums(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Algebra, "max_over", Algebra.sum_over)
+
+
+# A law that is wrong, and pairs of the negative set that it makes equal.
+CARELESS: Mapping[Careless, tuple[str, ...]] = {
+    every_sign_is_known: (
+        "maximum of a factor of unknown sign", "maximum of a scalar factor", "root of a square is the number",
+        "root of a fourth power of a product", "absolute value dropped",
+    ),
+    roundings_do_nothing: ("user rounding", "user rounding of a sum", "one rounding against two"),
+    every_rounding_is_transparent: ("user rounding", "rounding to another type"),
+    integers_are_reals: ("reordered integer division", "integer division of a sum"),
+    casts_do_nothing: ("rounding to integers and back",),
+    conditions_are_forgotten: (
+        "select with sides exchanged", "select on the other condition",
+        "select on an empty dim without a sum over it", "select on an empty dim beside a maximum",
+    ),
+    functions_are_linear: ("factor under a nonlinear function", "erf against tanh"),
+    maxima_are_sums: ("sum of maxima against maximum of sums", "inner and outer exchanged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("law", "name"), [(law, name) for law, names in CARELESS.items() for name in names],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)  # fmt: skip
+def test_a_careless_law_is_noticed(law: Careless, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative set has a pair that each of these mistakes would call equal."""
+    law(monkeypatch)
+    left, right, _ = forms_and_values(next(row for row in DIFFERENT if row[0] == name))
+    assert left is right
 
 
 def test_stress_of_programs_lifts_fast() -> None:
