@@ -19,6 +19,7 @@ from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import is_float, parse_dim
 from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph, to_graph
+from cleave.passes.verify import verify
 from cleave.reference import run
 from cleave.tools import field_evaluator
 from cleave.tools.field_numbers import PRIMES, same
@@ -50,6 +51,9 @@ def read_program(text: str) -> Graph:
         functions = [op.operation for op in module.body.operations]
         if len(functions) != 1 or functions[0].name != "func.func":
             raise CleaveError("the program is not one function")
+        problems = verify(module)
+        if problems:
+            raise CleaveError(f"the program is not valid: {problems[0].message}")
         return to_graph(functions[0])
 
 
@@ -76,6 +80,56 @@ def pinned_extents(source: Graph, facts: Sequence[str]) -> dict[str, int]:
             symbols = {s for v in (value, *value.operands) for dim in v.dims for s in dim.size.symbols}
             pinned |= {name: source.extents[name] for name in symbols if name in source.extents}
     return pinned
+
+
+# --- what the certificate says was tested ---------------------------------------------------------------------------
+
+DIFFERENCE, BOUND, BUDGET, FLOOR = 1e-7, 1e-9, 2.0, 2.0**-10
+
+
+def check_record(data: Mapping[str, Any]) -> Verdict:
+    """Whether the fingerprint and the float check that the certificate reports are ones that prove something.
+
+    Its fields are a pair of primes p = 2q + 1 and the error bound is one for points of those; the programs agree in
+    f64; in their own types the alternative's error is within the budget. None where it says that a test does not apply.
+    """
+    try:
+        return _record(data.get("fingerprint"), data.get("floats"))
+    except (KeyError, TypeError, ValueError) as error:
+        return Verdict(False, f"the record of the tests is incomplete: {error!r}")
+
+
+def _record(fields: Mapping[str, Any] | None, floats: Mapping[str, Any] | None) -> Verdict:
+    said: list[str] = []
+    if fields is not None and fields["samples"]:
+        p, q, samples, bound = int(fields["p"]), int(fields["q"]), int(fields["samples"]), float(fields["error_bound"])
+        if p != 2 * q + 1 or not (_is_prime(p) and _is_prime(q)):
+            return Verdict(False, "the fingerprint's fields are no pair of primes")
+        if not 1 / float(p) ** samples <= bound <= BOUND:
+            return Verdict(False, f"the fingerprint's error bound {bound:.1e} is none for {samples} points mod {p}")
+        said.append(f"{samples} points mod {p}, seed {int(fields['seed'])}, error bound {bound:.0e}")
+    if floats is not None:
+        mine, its, difference = (float(floats[key]) for key in ("source_error", "error", "f64_difference"))
+        if not difference <= DIFFERENCE:
+            return Verdict(False, f"the programs differ by {difference:.1e} in f64")
+        if not its <= BUDGET * mine + FLOOR:
+            return Verdict(False, f"the error {its:.1e} is beyond twice the source's {mine:.1e}")
+        said.append(f"{len(floats['draws'])} draws, error {its:.0e} against {mine:.0e}")
+    return Verdict(True if said else None, "; ".join(said) or "no test applied")
+
+
+def _is_prime(n: int) -> bool:
+    """Miller-Rabin; below 3.3e24 these bases decide."""
+    d, r = n - 1, 0
+    while d % 2 == 0:
+        d, r = d // 2, r + 1
+    if n < 50 or n % 2 == 0:
+        return n in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+    for base in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41):
+        x = pow(base, d, n)
+        if x not in (1, n - 1) and not any((x := x * x % n) == n - 1 for _ in range(r - 1)):
+            return False
+    return True
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from cleave.tools.certificate_checks import (
     Verdict,
     check_fields,
     check_floats,
+    check_record,
     check_signature,
     pinned_extents,
     read_program,
@@ -128,6 +129,7 @@ def _check(source: Graph, original: dict[str, Any], data: dict[str, Any], seed: 
     return {
         "signature": signature,
         "normal form": Verdict(same, "the same text" if same else "differs from the source's"),
+        "record": check_record(data),
         "fields": check_fields(source, other, facts, pinned, seed),
         "f64": check_floats(source, other, facts, pinned, seed),
     }

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -20,10 +20,11 @@ from discovery_programs import PROGRAMS
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph
 from cleave.passes.superopt import Superopt
 from cleave.tools import check_certificate, field_evaluator
-from cleave.tools.certificate_checks import check_fields, check_floats
+from cleave.tools.certificate_checks import check_fields, check_floats, check_record, read_program
 from cleave.tools.field_numbers import LOW, PRIMES, UNKNOWN, number, same
 from cleave.tools.scalar_laws import HEADER, LAWS, Law
 
@@ -78,6 +79,7 @@ TAMPERED = {
     "another normal form": (other_form, "differs from the source's"),
     "no program": (without_program, "not one function"),
     "garbage": (swap("module", "modul"), "does not parse"),
+    "a type that does not follow": (swap('over = ["t"]', 'over = ["s"]'), "is not valid"),
 }
 
 
@@ -91,6 +93,110 @@ def test_tampered_certificates_fail(what: str, tmp_path: Path, capsys: pytest.Ca
     code = check_certificate.main([str(path)])
     text = capsys.readouterr().out
     assert code == 1 and message in text and "FAILS" in text
+
+
+# --- mistakes in any program ------------------------------------------------------------------------------------------
+
+
+def rebuilt(graph: Graph, new: dict[Value, Value]) -> Graph:
+    """The graph with values replaced and the types of all others inferred anew; outputs in their old order of dims."""
+    b = GraphBuilder(graph.name, graph.facts, graph.extents)
+    for value in graph.topological():
+        if value not in new:
+            operands = [new[operand] for operand in value.operands]
+            same = tuple(operands) == value.operands
+            dtype = value.dtype if value.op in ("cast", "contract") else None
+            new[value] = value if same else b.op(value.op, *operands, dtype=dtype, **value.attrs)
+    outputs = [new[output] for output in graph.outputs]
+    ordered = [
+        b.cast(made, dtype=old.dtype, order=list(old.names)) if set(made.names) == set(old.names) else made
+        for made, old in zip(outputs, graph.outputs, strict=True)
+    ]
+    return Graph(graph.name, graph.inputs, tuple(ordered), graph.facts, graph.extents)
+
+
+def dropped_eps(graph: Graph) -> Graph:
+    """What is added to a small constant, without it."""
+    for value in graph.topological():
+        small = [o for o in value.operands if o.op == "constant" and 0 < float(o.attrs["value"]) < 1e-3]
+        if value.op == "add" and small:
+            return rebuilt(graph, {value: next(o for o in value.operands if o is not small[0])})
+    raise AssertionError("nothing small is added")
+
+
+def other_output_type(graph: Graph) -> Graph:
+    b = GraphBuilder(graph.name, graph.facts, graph.extents)
+    first, *others = graph.outputs
+    return replace(graph, outputs=(b.cast(first, dtype="bf16"), *others))
+
+
+def swapped_dim(graph: Graph) -> Graph:
+    """A reduction over another dim of its operand; the result then has the one that was summed."""
+    b = GraphBuilder(graph.name, graph.facts, graph.extents)
+    for value in graph.topological():
+        if value.op == "reduce" and value.operands[0].op != "constant":
+            for name in value.names:
+                try:
+                    swapped = b.reduce(value.operands[0], kind=value.attrs["kind"], over=[name])
+                    return rebuilt(graph, {value: swapped})
+                except CleaveError:
+                    continue
+    raise AssertionError("no reduction can be swapped")
+
+
+def text_of(graph: Graph) -> str:
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        from_graph(graph, module)
+        return str(module)
+
+
+AUDITED = [*NAMES, "variance", "ngpt"]
+MISTAKES: dict[str, tuple[Callable[[Graph], Graph], Sequence[str]]] = {
+    "dropped eps": (dropped_eps, ["qk_norm", "rmsnorm_swiglu", "layernorm_linear", "ngpt"]),
+    "another type": (other_output_type, AUDITED),
+    "swapped dim": (swapped_dim, AUDITED),
+}
+
+
+@pytest.mark.parametrize(("what", "name"), [(what, name) for what, (_, names) in MISTAKES.items() for name in names])
+def test_mistakes_are_refused(what: str, name: str) -> None:
+    programs = json.loads(certificate(name))["functions"][PROGRAMS[name]().name][:2]
+    changed = text_of(MISTAKES[what][0](read_program(programs[1]["program"])))
+    assert changed != programs[1]["program"]
+    (row,) = check_certificate.check_function(name, [programs[0], {**programs[1], "program": changed}], 1)
+    assert not row.passed, check_certificate.table([row])
+
+
+@pytest.mark.parametrize("name", AUDITED)
+def test_the_program_of_another_function_is_refused(name: str) -> None:
+    programs = json.loads(certificate(name))["functions"][PROGRAMS[name]().name][:2]
+    other = json.loads(certificate("attention" if name != "attention" else "sink"))["functions"]
+    stranger = next(iter(other.values()))[1]["program"]
+    (row,) = check_certificate.check_function(name, [programs[0], {**programs[1], "program": stranger}], 1)
+    assert not row.passed
+
+
+RECORDS: dict[str, tuple[str, str, Any]] = {
+    "a field of no prime": ("fingerprint", "p", 2**61 - 3),
+    "another field": ("fingerprint", "q", 7),
+    "no bound": ("fingerprint", "error_bound", 0.5),
+    "a bound too good": ("fingerprint", "error_bound", 0.0),
+    "a difference in f64": ("floats", "f64_difference", 1e-3),
+    "an error beyond the budget": ("floats", "error", 0.5),
+    "not a number": ("floats", "error", float("nan")),
+}
+
+
+@pytest.mark.parametrize("what", RECORDS)
+def test_what_was_tested_is_looked_at(what: str) -> None:
+    part, key, value = RECORDS[what]
+    programs = json.loads(certificate("attention"))["functions"]["attention"][:2]
+    assert check_record(programs[1]).passed
+    programs[1][part][key] = value
+    assert check_record(programs[1]).passed is False
+    del programs[1][part][key]
+    assert check_record(programs[1]).passed is False
 
 
 def test_each_constant_and_each_reduction_matters(tmp_path: Path) -> None:
