@@ -15,7 +15,8 @@ from cleave.lowering.tiles import Tile
 class MemoryRef:
     """A kernel's tensor argument number ``number``: the pointer to element 0, and how many elements each dim steps.
 
-    ``alignment``: what the pointer is known to be a multiple of, in bytes.
+    ``alignment``: what the pointer is known to be a multiple of, in bytes. ``written``: the kernel writes it, so that
+    copies by descriptors, which are not ordered with ordinary writes, may not read it.
     """
 
     pointer: ir.Value
@@ -23,6 +24,7 @@ class MemoryRef:
     strides: tuple[Scalar, ...]
     number: int = 0
     alignment: int = 1
+    written: bool = False
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Descriptors:
     def _describable(self, memory: MemoryRef, order: tuple[str, ...], layout: Layout) -> bool:
         """Whether the hardware takes such addresses and strides."""
         width = _BYTES[layout.dtype]
-        if memory.alignment < ALIGNMENT or _extent(layout, order[-1]) * width < ALIGNMENT:
+        if memory.written or memory.alignment < ALIGNMENT or _extent(layout, order[-1]) * width < ALIGNMENT:
             return False
         strides = dict(zip(memory.type.names, memory.strides, strict=True))
         return all(self._divides(ALIGNMENT // width, strides[name].size) for name in order[:-1])

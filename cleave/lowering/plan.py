@@ -8,10 +8,10 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.to_triton import written_arguments
 from cleave.passes.diagnostics import position_of
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, Step, TensorSpec, View
 
-_OUT = "cleave.out"
 _CHOICES = "cleave.choices"
 
 
@@ -99,7 +99,7 @@ class _Reader:
             raise CleaveError("a launch needs the attribute cleave.grid", position_of(op.location))
         grid = tuple(cleave.plain("strings", op.attributes["cleave.grid"]))
         operands = tuple(self.names[operand] for operand in op.operands)
-        outputs = tuple(operands[index] for index in _written(self.functions[name]))
+        outputs = tuple(operands[index] for index in written_arguments(self.functions[name]))
         unless = "cleave.unless"
         return Launch(
             name,
@@ -113,14 +113,6 @@ class _Reader:
             cooperative="cleave.cooperative" in op.attributes,
             unless=ir.FlatSymbolRefAttr(op.attributes[unless]).value if unless in op.attributes else "",
         )
-
-
-def _written(kernel: ir.Operation) -> list[int]:
-    """The positions of the arguments marked as outputs."""
-    if "arg_attrs" not in kernel.attributes:
-        return []
-    marks = [ir.DictAttr(entry) for entry in ir.ArrayAttr(kernel.attributes["arg_attrs"])]
-    return [index for index, attributes in enumerate(marks) if _OUT in attributes]
 
 
 # --- views: (dims of the source, what they become, offset) -----------------------------------------------------------

@@ -162,7 +162,9 @@ class _Kernel:
         for number, (argument, (pointer, alignment)) in enumerate(zip(self.source.arguments, pointers, strict=True)):
             type_, view = cleave.tensor_type_of(argument), self.around.views[number]
             strides = self._stride_arguments(number, type_) if view is None else self._strides(view, type_)
-            self.values[argument] = MemoryRef(pointer, type_, tuple(strides), number, alignment)
+            self.values[argument] = MemoryRef(
+                pointer, type_, tuple(strides), number, alignment, number in written_arguments(self.func)
+            )
 
     def _first_pointer(self, number: int) -> int:
         """The first argument that points to the same element, so that Triton sees equal loads as one."""
@@ -350,7 +352,8 @@ def _wait(kernel: _Kernel, op: ir.Operation) -> None:
 def _group_barrier(kernel: _Kernel, op: ir.Operation) -> None:
     counters, group, count = kernel.memory_ref(op.operands[0]), kernel.scalar(op.operands[1]), op.operands[2]
     counter = tt.addptr(counters.pointer, kernel.scalars.widened(group))
-    tt.assembly(GROUP_BARRIER, counter, kernel.scalars.narrowed_value(kernel.scalar(count)))
+    members = kernel.scalars.arith("minui", kernel.scalar(count), kernel.scalars.constant(2**30))
+    tt.assembly(GROUP_BARRIER, counter, kernel.scalars.narrowed_value(members))
 
 
 def _reduce(kernel: _Kernel, op: ir.Operation) -> None:
@@ -474,6 +477,14 @@ RULES: Mapping[str, Callable[[_Kernel, ir.Operation], None]] = {
 def number_attribute(op: ir.Operation, name: str) -> int | None:
     """An integer attribute's value; None if there is none."""
     return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else None
+
+
+def written_arguments(func: ir.Operation) -> list[int]:
+    """The positions of a kernel's arguments that are marked as outputs."""
+    if "arg_attrs" not in func.attributes:
+        return []
+    marks = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["arg_attrs"])]
+    return [index for index, attributes in enumerate(marks) if "cleave.out" in attributes]
 
 
 _EFFECTS = ("tt.store", "tt.return", "scf.yield", "tt.reduce.return", "tt.elementwise_inline_asm")

@@ -10,6 +10,7 @@ from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph
 from cleave.passes.tile_io import from_tile_program
+from cleave.schedule.arrange import arranged
 from cleave.schedule.explain import table
 from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
@@ -50,7 +51,7 @@ class Schedule:
                     print(table(best, options.target), file=sys.stderr)
                 for func in alternatives:
                     func.erase()
-                from_tile_program(best.program, module)
+                from_tile_program(arranged(best, options), module)
 
     def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
         """The schedule after a closer look at its candidates; here the model's own choice."""

@@ -57,6 +57,8 @@ def call(machine: Machine, op: ir.Operation) -> Step:
         raise CleaveError(
             f"'{name}' has no body", notes=("the reference executor runs modules before --lower-to-triton",)
         )
+    if "cleave.unless" in op.attributes:  # cooperative launches always have room here
+        return lambda *arguments: ()
     kernel = "cleave.kernel" in callee.attributes
     grid = [parse(text) for text in cleave.plain("strings", op.attributes["cleave.grid"])] if kernel else []
 
@@ -64,10 +66,8 @@ def call(machine: Machine, op: ir.Operation) -> Step:
         symbols = bind_arguments(callee, arguments, machine.symbols.values if kernel else {})
         if not kernel:
             return machine.call(callee, arguments, symbols)
-        outer = machine.program_id
-        for machine.program_id in itertools.product(*(range(symbols.evaluate(size)) for size in grid)):
-            machine.call(callee, arguments, symbols)
-        machine.program_id = outer
+        places = itertools.product(*(range(symbols.evaluate(size)) for size in grid))
+        machine.run_blocks(callee, arguments, symbols, places)
         return ()
 
     def checked(*arguments: Any) -> tuple[Any, ...]:

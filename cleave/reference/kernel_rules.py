@@ -13,12 +13,14 @@ from cleave.dialects.dims import parse
 from cleave.dialects.ops import OPS
 from cleave.errors import CleaveError
 from cleave.reference.graph_rules import Tensor, align, parts, result_shape
-from cleave.reference.machine import Machine, Rule, Step, as_index
+from cleave.reference.machine import Machine, Meeting, Rule, Step, as_index
 from cleave.reference.numerics import Array
 
 
 def alloc(machine: Machine, op: ir.Operation) -> Step:
     dtype = cleave.tensor_type_of(op.results[0]).dtype
+    if "contents" in op.attributes:
+        return lambda: np.zeros(result_shape(machine, op), machine.numerics.storage(dtype))
     return lambda: machine.numerics.poison(result_shape(machine, op), dtype)
 
 
@@ -145,6 +147,10 @@ def store(machine: Machine, op: ir.Operation) -> Step:
     return step
 
 
+def group_barrier(machine: Machine, op: ir.Operation) -> Step:
+    return lambda counters, group, count: Meeting(counters, as_index(group), as_index(count))
+
+
 def nothing(machine: Machine, op: ir.Operation) -> Step:
     """Launches run one after the other here."""
     return lambda: None
@@ -160,4 +166,5 @@ RULES: dict[str, Rule] = {
     "cleave.store": store,
     "cleave.trigger": nothing,
     "cleave.wait": nothing,
+    "cleave.group_barrier": group_barrier,
 }

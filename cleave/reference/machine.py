@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,23 @@ Step = Callable[..., Any]
 Rule = Callable[["Machine", ir.Operation], Step]
 
 TERMINATORS = frozenset(("func.return", "linalg.yield", "scf.yield", "tensor.yield", "scf.condition"))
+
+
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """What a block waits for: that ``count`` blocks have counted themselves at one place."""
+
+    counters: Array
+    group: int
+    count: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.counters[self.group] >= self.count
+
+    def step(self) -> None:
+        """On arrival and when going on; the last one leaves a zero."""
+        self.counters[self.group] = (self.counters[self.group] + 1) % (2 * self.count)
 
 
 class Machine:
@@ -49,6 +67,51 @@ class Machine:
         finally:
             self._frame, self.symbols = outer
 
+    def run_blocks(
+        self, func: ir.Operation, arguments: Sequence[Any], symbols: Symbols, places: Iterable[tuple[int, ...]]
+    ) -> None:
+        """Run a kernel for each place of a grid, one block after the other as far as they need not wait."""
+        outer = self._frame, self.symbols, self.program_id
+        waiting: list[Iterator[Meeting]] = []
+        try:
+            for place in places:
+                block = self._block(func, arguments, symbols, place)
+                waiting += [block] if next(block, None) else []
+            while waiting:
+                still = [block for block in waiting if next(block, None)]
+                if len(still) == len(waiting):
+                    raise CleaveError(f"{len(still)} blocks wait for others that do not come", location_of(func))
+                waiting = still
+        finally:
+            self._frame, self.symbols, self.program_id = outer
+
+    def _block(
+        self, func: ir.Operation, arguments: Sequence[Any], symbols: Symbols, program_id: tuple[int, ...]
+    ) -> Iterator[Meeting]:
+        """Run a kernel for one thread block; yields where it has to wait for others."""
+        block = func.regions[0].blocks[0]
+        if block not in self._compiled:
+            self._compiled[block] = self._compile(block)
+        parameters, steps, _ = self._compiled[block]
+        frame = dict(zip(parameters, arguments, strict=True))
+        for op, step, operands, results in steps:
+            self._frame, self.symbols, self.program_id = frame, symbols, program_id
+            value = self._evaluate(op, step, operands, results)
+            if isinstance(value, Meeting):
+                value.step()
+                while not value.is_complete:
+                    yield value
+                value.step()
+
+    def _evaluate(self, op: ir.Operation, step: Step, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+        try:
+            value = step(*[self._frame[operand] for operand in operands])
+        except CleaveError as error:
+            raise error.at(location_of(op)) from None
+        for result, part in zip(results, value if isinstance(value, tuple) else (value,), strict=False):
+            self._frame[result] = part
+        return value
+
     def run_block(self, block: ir.Block, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Run a block in the present frame; the values that its terminator passes on."""
         if block not in self._compiled:
@@ -58,12 +121,8 @@ class Machine:
         for parameter, argument in zip(parameters, arguments, strict=True):
             frame[parameter] = argument
         for op, step, operands, results in steps:
-            try:
-                value = step(*[frame[operand] for operand in operands])
-            except CleaveError as error:
-                raise error.at(location_of(op)) from None
-            for result, part in zip(results, value if isinstance(value, tuple) else (value,), strict=False):
-                frame[result] = part
+            if isinstance(self._evaluate(op, step, operands, results), Meeting):
+                raise CleaveError("a block waits for others inside a loop", location_of(op))
         return tuple(frame[value] for value in returned)
 
     def _compile(self, block: ir.Block) -> Any:
@@ -112,4 +171,4 @@ def as_index(value: Any) -> int:
     return int(np.asarray(value).reshape(()))
 
 
-__all__ = ["Array", "Machine", "Rule", "Step", "as_index", "element_dtype", "integers", "location_of"]
+__all__ = ["Array", "Machine", "Meeting", "Rule", "Step", "as_index", "element_dtype", "integers", "location_of"]

@@ -9,7 +9,7 @@ demanded inside, where the same rule opens the next loops.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cleave.dialects.graph import Value
@@ -40,12 +40,14 @@ class Emitted:
 
 def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> Emitted:
     """The kernel that computes ``region``; ``extents`` has the symbols whose sizes are static."""
-    emitter = _Emitter(region, tiling, extents, fusion)
+    emitter = Emitter(region, tiling, extents, fusion)
     kernel = emitter.emit(name)
     return Emitted(kernel, tuple(emitter.arguments), emitter.grouping.estimates)
 
 
-class _Emitter:
+class Emitter:
+    """Builds what a region computes: a whole kernel or, where the spans of the grid's dims are given, within one."""
+
     def __init__(self, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> None:
         self.region, self.tiling, self.extents = region, tiling, extents
         self.spans = Spans(region, extents)
@@ -53,17 +55,14 @@ class _Emitter:
         self.partials = PartialReductions(self)
         self.grouping = Grouping(region, tiling, fusion)
         self.loops = Loops(self, tiling, self.grouping, self.spans)
+        self.arguments = {value: Ref(value.type) for value in (*region.reads, *region.outputs)}
 
     # --- the kernel ---
 
     def emit(self, name: str) -> Kernel:
-        self.arguments = {value: Ref(value.type) for value in (*self.region.reads, *self.region.outputs)}
         root = Scope(TileBuilder(Block()), None, {}, columns=self.tiling.columns)
-        grid = self._open_grid(root)
-        for dim in sorted(self.tiling.resident):
-            root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.reduced[dim])
-        for output, result in zip(self.region.outputs, self.region.results, strict=True):
-            self._store(output, self.value(result, root), root)
+        grid = self.open_grid(root, self.region.parallel)
+        self.compute(root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
         block, roles = root.builder.block, self._roles()
@@ -76,8 +75,16 @@ class _Emitter:
         same = {argument: first[renamed(value)] for value, argument in self.arguments.items()}
         return {argument: other for argument, other in same.items() if argument is not other}
 
-    def _open_grid(self, root: Scope) -> Grid:
-        tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in self.region.parallel]
+    def compute(self, root: Scope) -> None:
+        """All outputs, where the dims of the grid are in hand."""
+        for dim in sorted(self.tiling.resident):
+            root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.reduced[dim])
+        for output, result in zip(self.region.outputs, self.region.results, strict=True):
+            self._store(output, self.value(result, root), root)
+
+    def open_grid(self, root: Scope, order: Sequence[str]) -> Grid:
+        """One block for each tile; the last dim of ``order`` varies fastest."""
+        tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in order]
         grid = grid_of(tiles, self.tiling.group)
         offsets = grid.offsets(root.builder, self.extents)
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):

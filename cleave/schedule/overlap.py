@@ -32,7 +32,7 @@ def overlapping(launches: Sequence[Launch]) -> tuple[Launch, ...]:
         if index:
             kernel = _waiting(kernel, _given(launch, written))
         if index + 1 < len(launches):
-            kernel = _triggering(kernel)
+            kernel = triggering(kernel)
         found.append(replace(launch, kernel=kernel, overlaps=index > 0))
     return tuple(found)
 
@@ -48,7 +48,8 @@ def _given(launch: Launch, written: set[Value]) -> frozenset[Ref]:
     return frozenset(argument for argument, value in pairs if viewed(value) not in written)
 
 
-def _triggering(kernel: Kernel) -> Kernel:
+def triggering(kernel: Kernel) -> Kernel:
+    """The kernel with a trigger ahead of everything else."""
     body = Block(kernel.body.arguments, [Instruction("trigger", (), ()), *kernel.body.instructions])
     return replace(kernel, body=body)
 

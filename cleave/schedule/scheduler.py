@@ -16,7 +16,6 @@ from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import Score, explore
-from cleave.schedule.overlap import overlapping
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import in_memory_order, viewed
@@ -41,8 +40,6 @@ DEFAULT_SIZE = 1024
 
 
 Combine = Literal["auto", "plain", "pdl", "share"]
-"""How a kernel follows the one whose results it combines: ``plain``, one launch after the other; ``pdl``, overlapping
-(on GPUs that can); ``share``, in one launch wherever that is possible; ``auto``, by cost."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class ScheduleOptions:
     """``sizes``: representative values of dynamic symbols, for the cost model only; the kernels take any.
 
     ``iterative_tiling`` and ``horizontal_fusion`` off are the ablations: one kernel for each reduction, and one loop
-    for each reduction. ``combine``: how launches follow one another (see ``Combine``).
+    for each reduction. ``combine``: how launches follow one another (see ``arrange``).
     """
 
     target: Target = field(default_factory=lambda: target_named("h200"))
@@ -78,7 +75,7 @@ class Candidate:
 @dataclass(frozen=True)
 class Scheduled:
     """The chosen program and its predicted time; ``candidates`` has, for each launch, all that were weighed, the chosen
-    one first."""
+    one first. The launches follow one another; ``arrange`` has them overlap, or puts two in one."""
 
     program: TileProgram
     candidates: tuple[tuple[Candidate, ...], ...]
@@ -240,8 +237,6 @@ class _Scheduler:
         for index, candidates in enumerate(merged):
             chosen, name = candidates[0], f"{identifier(self.graph.name)}__k{index}"
             launches.append(Launch(replace(chosen.kernel, name=name), chosen.operands))
-        if self._overlaps:
-            launches = list(overlapping(launches))
         program = TileProgram(self.graph, tuple(written), tuple(launches))
         return Scheduled(program, tuple(merged), self._time(tuple(merged)))
 
@@ -270,10 +265,6 @@ class _Scheduler:
                 tiling = next(candidate.tiling for candidate in chosen if candidate)
                 found.append(Candidate(launch.kernel, launch.operands, tiling, cost))
         return tuple(sorted(found, key=self._score))
-
-    @property
-    def _overlaps(self) -> bool:
-        return self.options.combine != "plain" and self.options.target.overlaps_launches
 
 
 def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps: int) -> Candidate | None:

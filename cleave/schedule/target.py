@@ -21,6 +21,7 @@ class Target:
     ``block_bandwidth`` for asynchronous copies, ``request_latency`` for each access of a thread that is no such copy
     (``request_rate``: of all together), ``wgmma_latency`` and ``mma_latency`` for a contraction beside its operations,
     ``reduction_latency`` for a reduction, ``element_time`` for an element of a thread's register code.
+    ``overlap_saving``: what a launch saves that overlaps with the one ahead. ``barrier_latency``: for blocks to meet.
     ``mma_slowdown``: of tensor cores in tiles of less than 64 rows, against ``wgmma``.
     """
 
@@ -50,6 +51,8 @@ class Target:
     mma_slowdown: float = 1.4
     reduction_latency: float = 20e-9
     element_time: float = 0.12e-9
+    overlap_saving: float = 0.7e-6
+    barrier_latency: float = 2e-6
 
     @property
     def overlaps_launches(self) -> bool:

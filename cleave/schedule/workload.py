@@ -306,17 +306,26 @@ def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -
         work.mma += chain.trips * flops
 
 
+def _is_matrix_product(instruction: Instruction) -> bool:
+    """Whether it becomes ``tt.dot``, and not a product of registers that is summed."""
+    if instruction.op != "contract":
+        return False
+    a, b = instruction.operands
+    rows, columns, depth = contraction_shape(a, b, tuple(instruction.attrs["over"]))
+    return min(rows, columns) >= 8 and max(rows, columns) >= 16 and depth >= 16
+
+
 def _shared(kernel: Kernel) -> tuple[int, int]:
     """Bytes of tiles in shared memory: outside loops what feeds contractions; every load of a loop with a contraction.
 
     So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys, and Triton 3.7 none to
     the loads of loops without contractions.
     """
-    fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
+    fed = {operand for i in kernel.body.walk() if _is_matrix_product(i) for operand in i.operands}
     totals = [0, 0]
 
     def visit(block: Block, inside: int) -> None:
-        staged = inside and any(i.op == "contract" for i in block.instructions)
+        staged = inside and any(_is_matrix_product(i) for i in block.instructions)
         repeated = _repeated_loads(block, kernel.roles)
         for instruction in block.instructions:
             if instruction in repeated:

@@ -20,6 +20,7 @@ from cleave.reference import run
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule.arrange import arranged
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.search.superoptimise import superoptimise
 
@@ -31,21 +32,27 @@ class Compiled:
     plan: LaunchPlan
     kernels: Mapping[str, str]
 
-    def __call__(self, inputs: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> list[np.ndarray]:
+    def __call__(
+        self, inputs: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None, *, cooperative: bool = True
+    ) -> list[np.ndarray]:
         """``sizes``: of symbols that no argument binds; the others of these are chosen."""
-        return execute(self.plan, self.kernels, inputs, choose_free(self.plan, sizes or {}) | dict(sizes or {}))
+        given = choose_free(self.plan, sizes or {}) | dict(sizes or {})
+        return execute(self.plan, self.kernels, inputs, given, cooperative=cooperative)
 
 
-def compile_graph(graph: Graph, sizes: Mapping[str, int] | None = None, *, tilings: int = 64) -> Compiled:
+def compile_graph(
+    graph: Graph, sizes: Mapping[str, int] | None = None, options: ScheduleOptions | None = None, *, tilings: int = 64
+) -> Compiled:
     """Schedule (for these representative sizes) and lower. The kernels take any sizes that are not static.
 
     ``tilings``: how many are weighed; which one it is matters little here.
     """
-    options = ScheduleOptions(sizes=dict(sizes or {}), max_tilings=tilings)
-    scheduled = schedule(graph.deduplicated(), options)
+    options = options or ScheduleOptions(sizes=dict(sizes or {}), max_tilings=tilings)
+    program = arranged(schedule(graph.deduplicated(), options), options)
     with CTX, ir.Location.unknown():
         module = ir.Module.create()
-        from_tile_program(scheduled.program, module)
+        from_tile_program(program, module)
+        assert not verify(module), list(map(str, verify(module)))
         LowerToTriton().apply(CTX, module)
         assert module.operation.verify()
         kernels = {kernel.name: kernel for kernel in kernel_modules(module)}

@@ -1,0 +1,144 @@
+"""How the launches of a program follow one another, by option or by cost.
+
+``plain``: one after the other. ``pdl``: overlapping, on GPUs that can (``overlap``). ``share``: two in one launch
+wherever that is possible (``share``), the others overlapping. ``auto``: two in one where that should be faster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cleave.dialects.graph import Value
+from cleave.schedule.cost import Cost, cost_of, known_of, workload
+from cleave.schedule.overlap import overlapping, triggering
+from cleave.schedule.region import region_of
+from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes
+from cleave.schedule.share import Pair, Shared, emit_shared
+from cleave.schedule.tile_program import Launch, TileProgram
+from cleave.schedule.tiling import Fusion, Tiling
+
+TILINGS = 12
+"""Candidates for the parts that are tried as one launch with their combination."""
+MOST_UNITS = 64
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Launches ``first`` and ``first + 1`` in one."""
+
+    first: int
+    shared: Shared
+    cost: Cost
+
+
+def arranged(scheduled: Scheduled, options: ScheduleOptions) -> TileProgram:
+    """The program of the chosen candidates, with its launches overlapping or in one."""
+    return _Arrangement(scheduled, options).program()
+
+
+class _Arrangement:
+    def __init__(self, scheduled: Scheduled, options: ScheduleOptions) -> None:
+        self.scheduled, self.options, self.plain = scheduled, options, scheduled.program
+        self.graph = self.plain.graph
+        self.sizes = {
+            **default_sizes(self.graph, {**options.sizes, **self.plain.choices}),
+            **self.graph.extents,
+        }
+        boundary = frozenset(self.plain.allocated)
+        self.regions = [region_of(_outputs(launch), boundary, self.graph.extents) for launch in self.plain.launches]
+
+    def program(self) -> TileProgram:
+        choices = list(self._choices()) if self.options.combine in ("share", "auto") else []
+        launches = self.plain.launches
+        if self.options.combine != "plain" and self.options.target.overlaps_launches:
+            launches = overlapping(launches)
+        counters = tuple(choice.shared.counters for choice in choices)
+        return replace(self.plain, launches=tuple(self._merged(launches, choices)), counters=counters)
+
+    def _merged(self, launches: Sequence[Launch], choices: Sequence[_Choice]) -> Iterator[Launch]:
+        """Ahead of two launches that are one launch elsewhere, that one."""
+        shared = {choice.first: choice.shared.emitted for choice in choices}
+        for index, launch in enumerate(launches):
+            emitted, name = shared.get(index), launch.kernel.name
+            if emitted:
+                followed = index + 2 < len(launches) and launches[index + 2].overlaps
+                kernel = replace(emitted.kernel, name=f"{name}_shared")
+                yield Launch(triggering(kernel) if followed else kernel, emitted.operands, cooperative=True)
+                yield replace(launch, unless=f"{name}_shared")
+            elif index - 1 in shared:
+                yield replace(launch, unless=f"{launches[index - 1].kernel.name}_shared")
+            else:
+                yield launch
+
+    def _choices(self) -> Iterator[_Choice]:
+        taken = -1
+        for first, (parts, combine) in enumerate(itertools.pairwise(self.regions)):
+            if first > taken and Pair(parts, combine).is_shareable:
+                choice = self._best(first, Pair(parts, combine))
+                if choice and (self.options.combine == "share" or self._time(choice) < self._time_apart(first)):
+                    taken = first + 1
+                    yield choice
+
+    def _time(self, choice: _Choice) -> float:
+        return choice.cost.running + self.options.target.barrier_latency
+
+    def _time_apart(self, first: int) -> float:
+        target = self.options.target
+        running = sum(candidates[0].cost.running for candidates in self.scheduled.candidates[first : first + 2])
+        between = target.next_launch - (target.overlap_saving if target.overlaps_launches else 0.0)
+        return running + between
+
+    def _best(self, first: int, pair: Pair) -> _Choice | None:
+        """The cheapest kernel for both whose blocks all run at once; None if there is none."""
+        found: list[_Choice] = []
+        for candidate in self._tried(first):
+            for units in self._units(pair, candidate.tiling):
+                shared = self._emitted(pair, candidate, units)
+                kernel = shared.emitted.kernel
+                work = workload(kernel, self.sizes, known_of(self.graph))
+                cost = cost_of(work, kernel.num_stages, kernel.num_warps, self.options.target)
+                if cost.fits(self.options.target) and cost.waves <= 1:
+                    found.append(_Choice(first, shared, cost))
+        return min(found, key=lambda choice: choice.cost.running, default=None)
+
+    def _tried(self, first: int) -> list[Candidate]:
+        fitting = [c for c in self.scheduled.candidates[first] if c.cost.fits(self.options.target) and not c.rejected]
+        return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
+
+    def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:
+        fusion = Fusion(self.options.horizontal_fusion)
+        shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, fusion)
+        kernel, own = shared.emitted.kernel, candidate.kernel
+        kernel = replace(kernel, num_warps=own.num_warps, num_stages=own.num_stages, descriptors=own.descriptors)
+        return replace(shared, emitted=replace(shared.emitted, kernel=kernel))
+
+    def _units(self, pair: Pair, tiling: Tiling) -> Iterator[Tiling]:
+        """Units of a tile: whole in the dims that lie last in memory, cut in the others until each block has one."""
+        grid = dict(tiling.grid)
+        blocks = math.prod(-(-self._size(pair, dim) // tiling.grid[dim]) for dim in pair.members)
+        units = {dim: grid[dim] for dim in pair.combine.parallel}
+        count = 1
+        order = [dim for dim in pair.combine.parallel if units[dim] > 1]
+        for dim in order:
+            while units[dim] > 1 and count < min(blocks, MOST_UNITS):
+                units[dim], count = units[dim] // 2, 2 * count
+        reduced = dict.fromkeys(self._reduced(pair), 1)
+        for dim in pair.members:
+            reduced[dim] = min(32, 1 << max(0, self._size(pair, dim) - 1).bit_length())
+        yield Tiling(units, reduced)
+
+    def _reduced(self, pair: Pair) -> set[str]:
+        return {name for value in pair.combine.reductions for name in value.attrs["over"]}
+
+    def _size(self, pair: Pair, name: str) -> int:
+        sizes = {dim.name: dim.size for value in pair.parts.outputs for dim in value.dims}
+        return sizes[name].evaluate(self.sizes)
+
+
+def _outputs(launch: Launch) -> tuple[Value, ...]:
+    """What the launch's kernel writes, in its order."""
+    held = dict(zip(launch.kernel.arguments, launch.operands, strict=True))
+    return tuple(held[argument] for argument in launch.kernel.outputs)
