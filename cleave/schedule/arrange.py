@@ -23,6 +23,9 @@ from cleave.schedule.tiling import Fusion, Tiling
 TILINGS = 12
 """Candidates for the parts that are tried as one launch with their combination."""
 MOST_UNITS = 64
+PER_THREAD = 32
+"""Elements of the parts that a thread combines at a time, at most."""
+WARP = 32
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ class _Arrangement:
         for index, launch in enumerate(launches):
             emitted, name = shared.get(index), launch.kernel.name
             if emitted:
-                followed = index + 2 < len(launches) and launches[index + 2].overlaps
-                kernel = replace(emitted.kernel, name=f"{name}_shared")
-                yield Launch(triggering(kernel) if followed else kernel, emitted.operands, cooperative=True)
+                kernel, rest = replace(emitted.kernel, name=f"{name}_shared"), launches[index + 2 :]
+                kernel = triggering(kernel, rest[0].kernel) if rest and rest[0].overlaps else kernel
+                yield Launch(kernel, emitted.operands, cooperative=True)
                 yield replace(launch, unless=f"{name}_shared")
             elif index - 1 in shared:
                 yield replace(launch, unless=f"{launches[index - 1].kernel.name}_shared")
@@ -95,13 +98,12 @@ class _Arrangement:
         """The cheapest kernel for both whose blocks all run at once; None if there is none."""
         found: list[_Choice] = []
         for candidate in self._tried(first):
-            for units in self._units(pair, candidate.tiling):
-                shared = self._emitted(pair, candidate, units)
-                kernel = shared.emitted.kernel
-                work = workload(kernel, self.sizes, known_of(self.graph))
-                cost = cost_of(work, kernel.num_stages, kernel.num_warps, self.options.target)
-                if cost.fits(self.options.target) and cost.waves <= 1:
-                    found.append(_Choice(first, shared, cost))
+            shared = self._emitted(pair, candidate, self._units(pair, candidate))
+            kernel = shared.emitted.kernel
+            work = workload(kernel, self.sizes, known_of(self.graph))
+            cost = cost_of(work, kernel.num_stages, kernel.num_warps, self.options.target)
+            if cost.fits(self.options.target) and cost.waves <= 1:
+                found.append(_Choice(first, shared, cost))
         return min(found, key=lambda choice: choice.cost.running, default=None)
 
     def _tried(self, first: int) -> list[Candidate]:
@@ -115,20 +117,19 @@ class _Arrangement:
         kernel = replace(kernel, num_warps=own.num_warps, num_stages=own.num_stages, descriptors=own.descriptors)
         return replace(shared, emitted=replace(shared.emitted, kernel=kernel))
 
-    def _units(self, pair: Pair, tiling: Tiling) -> Iterator[Tiling]:
-        """Units of a tile: whole in the dims that lie last in memory, cut in the others until each block has one."""
-        grid = dict(tiling.grid)
-        blocks = math.prod(-(-self._size(pair, dim) // tiling.grid[dim]) for dim in pair.members)
-        units = {dim: grid[dim] for dim in pair.combine.parallel}
-        count = 1
-        order = [dim for dim in pair.combine.parallel if units[dim] > 1]
-        for dim in order:
-            while units[dim] > 1 and count < min(blocks, MOST_UNITS):
-                units[dim], count = units[dim] // 2, 2 * count
+    def _units(self, pair: Pair, candidate: Candidate) -> Tiling:
+        """Units of a tile, cut along its first dims until each block has one and a thread's share of it is small."""
+        grid, members = candidate.tiling.grid, pair.members
+        blocks = math.prod(-(-self._size(pair, dim) // grid[dim]) for dim in members)
         reduced = dict.fromkeys(self._reduced(pair), 1)
-        for dim in pair.members:
-            reduced[dim] = min(32, 1 << max(0, self._size(pair, dim) - 1).bit_length())
-        yield Tiling(units, reduced)
+        reduced |= {dim: min(32, 1 << max(0, self._size(pair, dim) - 1).bit_length()) for dim in members}
+        units = {dim: grid[dim] for dim in pair.combine.parallel}
+        most = PER_THREAD * WARP * candidate.kernel.num_warps // math.prod(reduced[dim] for dim in members)
+        count = 1
+        for dim in pair.combine.parallel:
+            while units[dim] > 1 and (count < min(blocks, MOST_UNITS) or math.prod(units.values()) > most):
+                units[dim], count = units[dim] // 2, 2 * count
+        return Tiling(units, reduced)
 
     def _reduced(self, pair: Pair) -> set[str]:
         return {name for value in pair.combine.reductions for name in value.attrs["over"]}

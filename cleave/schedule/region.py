@@ -124,11 +124,7 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
             memory.append(value)
         elif OPS[value.op].stage == "graph" and value.op != "gather":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
-    used = {
-        name
-        for value in _reachable(results, stop)
-        for name in (*value.names, *(() if value in stop else value.attrs.get("over", ())))
-    }
+    used = {name for value in _reachable(results, stop) for name in (*value.names, *value.attrs.get("over", ()))}
     parts = {inner: part for inner, part in renamer.parts.items() if inner in used and part.outer in used}
     return Region(outputs, results, tuple(sorted(memory, key=_input_number)), extents, parts)
 

@@ -23,7 +23,6 @@ from cleave.schedule.scope import Scope, Span
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder
 from cleave.schedule.tiling import Fusion, Tiling
 
-
 _IN_PLACE = POINTWISE | REDUCTIONS | {"constant", "index"}
 """Ops that read an operand where their own result is, but for the dims that they reduce."""
 

@@ -178,17 +178,8 @@ def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> lis
     one = [(1, False)] if together else []
     if inside:
         return [(64, False), (32, False), *one]
-    few = next_power(sizes[name])
-    if few < MINIMUM and not any(_on_tensor_cores(value, name) for value in region.reductions):
-        return [(few, False), *one]
     widest = 1024 if all(value.op == "reduce" for value in region.reductions) else 128
     return [*((chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)), *one]
-
-
-def _on_tensor_cores(value: Value, name: str) -> bool:
-    """Whether tensor cores may sum over this dim."""
-    narrow = all(operand.dtype not in ("f32", "f64") for operand in value.operands)
-    return value.op == "contract" and name in value.attrs["over"] and narrow
 
 
 def _is_nested(value: Value, region: Region) -> bool:

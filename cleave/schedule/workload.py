@@ -310,8 +310,7 @@ def _is_matrix_product(instruction: Instruction) -> bool:
     """Whether it becomes ``tt.dot``, and not a product of registers that is summed."""
     if instruction.op != "contract":
         return False
-    a, b = instruction.operands
-    rows, columns, depth = contraction_shape(a, b, tuple(instruction.attrs["over"]))
+    rows, columns, depth = contraction_shape(instruction)
     return min(rows, columns) >= 8 and max(rows, columns) >= 16 and depth >= 16
 
 

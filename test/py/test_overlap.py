@@ -79,14 +79,20 @@ def test_independent_work_is_done_before_the_wait() -> None:
     assert "trigger" not in ops(combine)
 
 
-def test_a_kernel_in_the_middle_triggers_before_it_waits() -> None:
+def test_blocks_that_would_only_wait_are_started_late() -> None:
+    options = ScheduleOptions(sizes={"m": 16, "n": 4096, "k": 4096, "s": 4}, combine="pdl")
+    parts, _ = arranged(schedule(graphs.split_matmul(), options), options).kernels
+    names = ops(parts)
+    assert names.index("scf.for") < names.index("trigger") < names.index("store")
+
+
+def test_kernels_in_the_middle_trigger_and_wait() -> None:
     options = ScheduleOptions(iterative_tiling=False, sizes={"h": 2, "m": 64, "n": 64}, combine="pdl")
     launches = arranged(schedule(graphs.attention(), options), options).launches
     assert len(launches) > 2
     for launch in launches[1:-1]:
         names = ops(launch.kernel)
-        assert names.index("trigger") < names.index("wait")
-        assert names.count("wait") == 1
+        assert names.count("trigger") == names.count("wait") == 1
     written = [_written(launch) for launch in launches]
     reads = [(i, j) for j, later in enumerate(launches) for i in range(j - 1) if written[i] & set(later.operands)]
     assert reads, "no launch reads what one two launches earlier wrote"
