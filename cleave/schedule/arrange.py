@@ -111,7 +111,7 @@ class _Arrangement:
         return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
 
     def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:
-        fusion = Fusion(self.options.horizontal_fusion)
+        fusion = Fusion(self.options.horizontal_fusion, estimates=False)
         shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, fusion)
         kernel, own = shared.emitted.kernel, candidate.kernel
         kernel = replace(kernel, num_warps=own.num_warps, num_stages=own.num_stages, descriptors=own.descriptors)

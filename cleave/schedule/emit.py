@@ -45,6 +45,15 @@ def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str,
     return Emitted(kernel, tuple(emitter.arguments), emitter.grouping.estimates)
 
 
+def roles_of(arguments: Mapping[Value, Ref]) -> dict[Ref, Ref]:
+    """Arguments that are the same tensor under other names as an earlier one."""
+    first: dict[Value, Ref] = {}
+    for value, argument in arguments.items():
+        first.setdefault(renamed(value), argument)
+    same = {argument: first[renamed(value)] for value, argument in arguments.items()}
+    return {argument: other for argument, other in same.items() if argument is not other}
+
+
 class Emitter:
     """Builds what a region computes: a whole kernel or, where the spans of the grid's dims are given, within one."""
 
@@ -65,15 +74,8 @@ class Emitter:
         self.compute(root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
-        block, roles = root.builder.block, self._roles()
+        block, roles = root.builder.block, roles_of(self.arguments)
         return Kernel(name, arguments, written, (grid.size,), block, 4, 1, order=grid.order, roles=roles)
-
-    def _roles(self) -> dict[Ref, Ref]:
-        first: dict[Value, Ref] = {}
-        for value, argument in self.arguments.items():
-            first.setdefault(renamed(value), argument)
-        same = {argument: first[renamed(value)] for value, argument in self.arguments.items()}
-        return {argument: other for argument, other in same.items() if argument is not other}
 
     def compute(self, root: Scope) -> None:
         """All outputs, where the dims of the grid are in hand."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from cleave.dialects.dims import Dim, Size, ceildiv, const
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
-from cleave.schedule.emit import Emitted, Emitter
+from cleave.schedule.emit import Emitted, Emitter, roles_of
 from cleave.schedule.index_math import grid_of
 from cleave.schedule.region import Region
 from cleave.schedule.rename import viewed
@@ -83,9 +83,9 @@ def emit_shared(
     _combine_shares(second, root, member, members, count, tiling)
     arguments = {**first.arguments, **second.arguments, counters: place}
     written = tuple(arguments[value] for value in (*pair.parts.outputs, *pair.combine.outputs, counters))
-    held = tuple(arguments.values())
-    kernel = Kernel(name, held, written, (grid.size,), builder.block, num_warps=4, num_stages=1, order=grid.order)
-    return Shared(Emitted(kernel, tuple(arguments)), counters)
+    held, roles = tuple(arguments.values()), roles_of(arguments)
+    kernel = Kernel(name, held, written, (grid.size,), builder.block, 4, 1, order=grid.order, roles=roles)
+    return Shared(Emitted(kernel, tuple(arguments), estimates=False), counters)
 
 
 def _combine_shares(second: Emitter, root: Scope, member: Ref, members: Ref, count: Size, tiling: Tiling) -> None:
