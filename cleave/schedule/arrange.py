@@ -79,7 +79,8 @@ class _Arrangement:
     def _choices(self) -> Iterator[_Choice]:
         taken = -1
         for first, (parts, combine) in enumerate(itertools.pairwise(self.regions)):
-            if first > taken and Pair(parts, combine).is_shareable:
+            alone = not any(launch.kernel.beside for launch in self.plain.launches[first : first + 2])
+            if first > taken and alone and Pair(parts, combine).is_shareable:
                 choice = self._best(first, Pair(parts, combine))
                 if choice and (self.options.combine == "share" or self._time(choice) < self._time_apart(first)):
                     taken = first + 1
