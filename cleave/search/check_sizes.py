@@ -14,6 +14,11 @@ def symbols_of(graph: Graph) -> list[str]:
     return sorted({s for value in graph.topological() for dim in value.dims for s in dim.size.symbols})
 
 
+def sizes_of(sizes: Mapping[str, int], *graphs: Graph) -> dict[str, int]:
+    """Those of the sizes that the graphs have."""
+    return {symbol: sizes[symbol] for graph in graphs for symbol in symbols_of(graph) if symbol in sizes}
+
+
 def reduced_symbols(graph: Graph) -> set[str]:
     """Symbols of dims that some op sums or takes a maximum over."""
     return {

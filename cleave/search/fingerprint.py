@@ -9,7 +9,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import Fingerprint
-from cleave.search.check_sizes import completed, reduced_symbols, symbols_of
+from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of
 from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of, is_square
 from cleave.search.interpret import Interpreter, Unsupported
 
@@ -63,7 +63,7 @@ class FingerprintChecker:
         note = "" if compared else "no point where both are defined: nested exponentials or roots"
         samples = len(points) if compared else 0
         bound = (DEGREE / P) ** samples if samples else 1.0
-        return Fingerprint(P, Q, self.seed, samples, dict(self.sizes), bound, note), ""
+        return Fingerprint(P, Q, self.seed, samples, sizes_of(self.sizes, self.source, graph), bound, note), ""
 
     def reference(self) -> list[tuple[list[Any], list[Any]]]:
         """Points where something of the source is defined."""

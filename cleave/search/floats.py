@@ -11,7 +11,7 @@ from cleave.dialects.dims import Answer, sym
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.search.certificate import FloatCheck
-from cleave.search.check_sizes import completed, reduced_symbols, symbols_of
+from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of
 from cleave.search.draws import ORDINARY, Draw, draw_inputs, draws
 from cleave.search.float_domain import FloatDomain
 from cleave.search.interpret import Interpreter, Unsupported
@@ -70,7 +70,7 @@ class FloatChecker:
                     return None, f"{why} on the draw '{trial.draw.name}'"
                 source_error, error = max(source_error, theirs), max(error, ours)
                 names.append(trial.draw.name)
-        return FloatCheck(dict(self.sizes), tuple(names), differences, source_error, error), ""
+        return FloatCheck(sizes_of(self.sizes, self.source, graph), tuple(names), differences, source_error, error), ""
 
     def _errors(self, graph: Graph, trial: Trial) -> tuple[float, float, str]:
         """The source's largest error and the program's, and why that is too large."""

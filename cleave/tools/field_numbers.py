@@ -5,7 +5,8 @@ group of order P_{i+1}, so exp takes the residue of the next prime to a power of
 last residue of an exponential is not known; after three nested ones nothing is. All primes are 119 mod 120, so -1 is no
 square, and 2, 3 and 5 are: each square has one root that is a square, as each positive number has a positive root.
 
-What the fields cannot judge: the order of numbers is arbitrary (a lattice, but max(x + c) = max(x) + c does not hold),
+What the fields cannot judge: the order of numbers is arbitrary (a lattice, but max(x + c) = max(x) + c does not hold)
+except among small integers,
 and functions without algebra here (log, erf, pow with other than small exponents, roundings) are hashes.
 """
 
@@ -23,6 +24,7 @@ from cleave.errors import CleaveError
 
 PRIMES = (2305843009213972799, 1152921504606986399, 576460752303493199)
 _MIX = 0x2545F4914F6CDD1D
+_COUNTS = 1 << 20
 
 Scalar = Any
 
@@ -159,10 +161,13 @@ def _pow(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _rank(x: Scalar) -> int | None:
-    """The place in an arbitrary order; None if it is not known."""
+    """The place in an arbitrary order, but that counts of elements are in theirs; None if it is not known."""
     if x is LOW:
         return -1
-    return None if x.of[0] is None else x.of[0] * _MIX % PRIMES[0]
+    first = x.of[0]
+    if first is None:
+        return None
+    return PRIMES[0] // 2 + first if first < _COUNTS else first * _MIX % PRIMES[0]
 
 
 def _max(x: Scalar, y: Scalar) -> Scalar:

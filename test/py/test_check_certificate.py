@@ -23,7 +23,7 @@ from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph
 from cleave.passes.superopt import Superopt
-from cleave.tools import check_certificate, field_evaluator
+from cleave.tools import check_certificate, field_evaluator, field_numbers
 from cleave.tools.certificate_checks import check_fields, check_floats, check_record, read_program
 from cleave.tools.field_numbers import LOW, PRIMES, UNKNOWN, number, same
 from cleave.tools.scalar_laws import HEADER, LAWS, Law
@@ -293,6 +293,17 @@ def test_elements_past_the_end_of_a_split_do_not_exist() -> None:
         *(field_evaluator.evaluate(graph, inputs, sizes)[0].ravel() for graph in (plain, cut)), strict=True
     ):
         assert same(one, other) is True
+
+
+def test_counts_are_in_order() -> None:
+    """The larger of two counts; of a count and a random number either may be."""
+    larger = field_numbers._max
+    assert all(larger(number(i), number(j)) is not None for i in (0, 1, 43) for j in (0, 1, 43))
+    assert same(larger(number(43), number(1)), number(43)) and same(larger(number(0), number(1)), number(1))
+    rng = random.Random(0)
+    draws = [number(rng.randrange(PRIMES[0])) for _ in range(32)]
+    above = [same(larger(x, number(0)), x) for x in draws]
+    assert any(above) and not all(above)
 
 
 def test_primes() -> None:

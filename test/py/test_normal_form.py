@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import random_pairs
 from random_terms import SIZES, Fuzzer, Terms, aligned, draw
 from search_programs import PROGRAMS, evaluate
 
@@ -626,3 +627,16 @@ def same_values(mine: Any, theirs: Any, names: Any, others: Any) -> bool:
 def test_random_terms(seed: int) -> None:
     count, merges = fuzz(seed, seconds=4.0, terms=1500)
     assert count > 50 and merges > 5
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_pairs(seed: int) -> None:
+    """A slice of what `random_pairs.py` runs for longer."""
+    counts = random_pairs.run(seed, 400, seconds=4.0)
+    assert not counts.refuted, counts.refuted
+    assert counts.pairs > 50 and counts.equal > 3 and counts.different > 20
+
+
+def test_random_pairs_find_a_careless_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    every_sign_is_known(monkeypatch)
+    assert random_pairs.run(1, 1500, seconds=20.0).refuted
