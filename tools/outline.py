@@ -67,14 +67,28 @@ def loop_line(op: ir.Operation) -> str:
     return f"for {name(op.regions[0].blocks[0].arguments[0])} in {low} … {high} step {step}, carrying {carried}:"
 
 
+def goes_on(op: ir.Operation) -> bool:
+    """Whether a loop goes on with what another one has accumulated: it does the same, with masks."""
+    carried = list(op.operands)[3:]
+    return any(not isinstance(value.owner, ir.Block) and value.owner.operation.name == "scf.for" for value in carried)
+
+
+SIGNS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.divui": "/"}
+ENDS = {"arith.minsi": "min", "arith.maxsi": "max", "arith.minui": "min", "arith.maxui": "max"}
+
+
 def bound(value: ir.Value) -> str:
-    """What an index is, where that is a constant or an extent."""
+    """What an index is, in constants, extents and arguments."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return name(value)
     op = owner.operation
     if op.name == "arith.constant":
         return str(op.attributes["value"]).partition(" ")[0]
+    if op.name in SIGNS:
+        return f" {SIGNS[op.name]} ".join(f"({b})" if " + " in b or " - " in b else b for b in map(bound, op.operands))
+    if op.name in ENDS:
+        return f"{ENDS[op.name]}({', '.join(map(bound, op.operands))})"
     return text_of(op.attributes["size"]) if op.name == "cleave.extent" else name(value)
 
 
@@ -82,8 +96,9 @@ def block_lines(block: ir.Block, indent: str, *, kernel: bool) -> Iterator[str]:
     for view in block.operations:
         op = view.operation
         if op.name == "scf.for":
-            yield indent + loop_line(op)
-            yield from block_lines(op.regions[0].blocks[0], indent + "    ", kernel=kernel)
+            rest = goes_on(op)
+            yield indent + loop_line(op) + (" the same, with masks" if rest else "")
+            yield from () if rest else block_lines(op.regions[0].blocks[0], indent + "    ", kernel=kernel)
         elif op.name == "scf.if":
             for word, region in zip(("if", "else"), op.regions, strict=True):
                 yield f"{indent}{word} {name(op.operands[0])}:" if word == "if" else f"{indent}else:"

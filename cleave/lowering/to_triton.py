@@ -403,7 +403,9 @@ def _for(kernel: _Kernel, op: ir.Operation) -> None:
     bounds = [x.value if narrow else kernel.scalars.widened(x) for x in (low, high, step)]
     source = op.regions[0].blocks[0]
     starts = [_carried(kernel, operand) for operand in list(op.operands)[3:]]
-    loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], regions=1)
+    stages = number_attribute(op, "cleave.num_stages")
+    hints = {"tt.num_stages": tt.i32_attr(stages)} if stages else {}
+    loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], hints, regions=1)
     block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
     index, *carried = block.arguments
     limit = high.size if high.size is not None else high.limit

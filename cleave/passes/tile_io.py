@@ -11,6 +11,7 @@ from cleave.dialects.ops import OPS, VARIADIC
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref, TileProgram
 
 _SEGMENTS = "operandSegmentSizes"
+_STAGES = "cleave.num_stages"
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 """Of ``arith.cmpi``, by their numbers."""
 
@@ -90,8 +91,8 @@ class _KernelWriter:
         func, block = _function(kernel.name, types, [])
         func.attributes["sym_visibility"] = ir.StringAttr.get("private")
         func.attributes["cleave.kernel"] = ir.UnitAttr.get()
-        func.attributes["cleave.num_warps"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), kernel.num_warps)
-        func.attributes["cleave.num_stages"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), kernel.num_stages)
+        func.attributes["cleave.num_warps"] = _integer(kernel.num_warps)
+        func.attributes[_STAGES] = _integer(kernel.num_stages)
         if kernel.descriptors:
             func.attributes["cleave.descriptors"] = ir.UnitAttr.get()
         out = ir.DictAttr.get({"cleave.out": ir.UnitAttr.get()})
@@ -99,6 +100,7 @@ class _KernelWriter:
             [out if argument in kernel.outputs else ir.DictAttr.get({}) for argument in kernel.arguments]
         )
         self.values |= dict(zip(kernel.arguments, block.arguments, strict=True))
+        self.stages = kernel.num_stages
         with ir.InsertionPoint(block):
             self._block(kernel.body)
             ir.Operation.create("func.return")
@@ -125,7 +127,10 @@ class _KernelWriter:
     def _loop(self, instruction: Instruction, body: Block) -> Sequence[ir.Value]:
         index = ir.IndexType.get()
         types = [cleave.tensor_type(ref.tile) for ref in instruction.results]
-        loop = ir.Operation.create("scf.for", results=types, operands=self._operands(instruction.operands), regions=1)
+        stages = instruction.attrs.get("stages")
+        attributes = {_STAGES: _integer(min(stages, self.stages))} if stages else {}
+        operands = self._operands(instruction.operands)
+        loop = ir.Operation.create("scf.for", types, operands, attributes, regions=1)
         block = ir.Block.create_at_start(loop.regions[0], [index, *types])
         self.values |= dict(zip(body.arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
@@ -167,3 +172,7 @@ class _KernelWriter:
             attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(list(instruction.attrs["segments"]))
         operands = self._operands(instruction.operands)
         return list(ir.Operation.create(f"cleave.{instruction.op}", types, operands, attributes).results)
+
+
+def _integer(number: int) -> ir.IntegerAttr:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)

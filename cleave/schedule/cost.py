@@ -161,7 +161,8 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
     seconds = compute
     if chain.copied:
         copy = target.load_latency + chain.copied / target.block_bandwidth
-        seconds = max(compute, copy / (num_stages - 1)) if num_stages > 1 else compute + copy
+        overlapped = num_stages > 1 and not chain.single
+        seconds = max(compute, copy / (num_stages - 1)) if overlapped else compute + copy
     if chain.requests:
         seconds += target.load_latency + chain.requests / threads * target.request_latency
     return seconds

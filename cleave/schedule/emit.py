@@ -150,6 +150,11 @@ class Emitter:
         return scope.builder.cast(position(dim.name, scope), value.dtype)
 
     def _pointwise(self, value: Value, scope: Scope) -> Ref:
+        outcome = scope.outcome(value)
+        if outcome is not None:
+            return scope.builder.fill(outcome, tile_type([], "i1"))
+        if value.op == "select" and (chosen := scope.outcome(value.operands[0])) is not None:
+            return self.value(value.operands[1 if chosen else 2], scope)
         for operand in value.operands:
             self.value(operand, scope)  # all before any is used: one may be a reduction that masks another one's tile
         operands = [self.value(operand, scope) for operand in value.operands]

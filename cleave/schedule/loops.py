@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Value
 from cleave.schedule.cascade import Cascades
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.monoid import COMBINE, accumulator_of, neutral_element
+from cleave.schedule.ranges import Iterations, Range, Ranges
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.scope import Scope, Tiles, tile_type_of
 from cleave.schedule.spans import Spans
@@ -15,11 +18,22 @@ from cleave.schedule.tile_program import Block, Instruction, Ref, TileBuilder, t
 from cleave.schedule.tiling import Tiling
 
 
+@dataclass(frozen=True)
+class _Nest:
+    """Loops over ``loops`` in ``scope`` that compute ``group``; ``iterations`` are those of the outermost."""
+
+    group: Sequence[Value]
+    loops: Sequence[str]
+    scope: Scope
+    iterations: Iterations
+
+
 class Loops:
     """The loops of one kernel."""
 
     def __init__(self, tiles: Tiles, tiling: Tiling, grouping: Grouping, spans: Spans) -> None:
         self.tiles, self.tiling, self.spans = tiles, tiling, spans
+        self.ranges = Ranges(tiles.region, spans)
         self.partials = PartialReductions(tiles)
         self.grouping, self.cascades = grouping, Cascades(tiles, grouping)
 
@@ -29,7 +43,7 @@ class Loops:
         initial = [self._initial(reduction, group, scope) for reduction in carried.reductions]
         initial += [self.cascades.initial(centre, group, scope) for centre in carried.centres]
         self.grouping.open += group
-        results = self._nest(group, loops, initial, scope)
+        results = list(self._nest(group, loops, initial, scope))
         del self.grouping.open[-len(group) :]
         for index, reduction in enumerate(carried.reductions):
             if self._deferred(reduction, group):
@@ -70,23 +84,70 @@ class Loops:
 
     def _nest(
         self, group: Sequence[Value], loops: Sequence[str], accumulators: Sequence[Ref], scope: Scope
-    ) -> list[Ref]:
-        """Loops over ``loops``, outermost first, that carry the accumulators; returns their final values."""
+    ) -> Sequence[Ref]:
+        """Loops over ``loops``, outermost first, that carry the accumulators; returns their final values.
+
+        Iterations that need no masks get a loop of their own where masks cost much.
+        """
         if not loops:
             return self._update(group, accumulators, scope)
-        name, tile = loops[0], self.tiling.reduced[loops[0]]
-        builder = scope.builder
-        body = Block((Ref(), *(Ref(accumulator.type) for accumulator in accumulators)))
-        inner = Scope(TileBuilder(body, builder), scope, {})
-        inner.spans[name] = self.spans.span(scope, name, body.arguments[0], tile)
-        body.yields = tuple(self._nest(group, loops[1:], list(body.arguments[1:]), inner))
+        masked_alike = () if self.cascades.carried(group).centres else group  # what else is carried needs every tile
+        iterations = self.ranges.of(masked_alike, loops[0], self.tiling.reduced[loops[0]], scope)
+        nest = _Nest(group, loops, scope, iterations)
+        made, full = nest.iterations.made, nest.iterations.full
+        if nest.iterations.all_full:
+            return self._loop(nest, made, self._body(nest, accumulators, masked=False), accumulators)
+        masked = self._body(nest, accumulators, masked=True)
+        unmasked = None if nest.iterations.none_full else self._body(nest, accumulators, masked=False)
+        if unmasked is None or not masks_cost(unmasked, masked, loops[0]):
+            return self._loop(nest, made, masked, accumulators)
+        return self._edges(nest, masked, self._loop(nest, full, unmasked, accumulators))
+
+    def _body(self, nest: _Nest, accumulators: Sequence[Ref], *, masked: bool) -> Block:
+        """One iteration. Its first argument is where its tile begins."""
+        name = nest.loops[0]
+        block = Block((Ref(), *(Ref(accumulator.type) for accumulator in accumulators)))
+        outcomes = {} if masked else nest.iterations.outcomes
+        inner = Scope(TileBuilder(block, nest.scope.builder), nest.scope, {}, outcomes=outcomes)
+        span = self.spans.span(nest.scope, name, block.arguments[0], self.tiling.reduced[name])
+        inner.spans[name] = span if masked else replace(span, exact=True)
+        block.yields = tuple(self._nest(nest.group, nest.loops[1:], block.arguments[1:], inner))
+        return block
+
+    def _loop(
+        self, nest: _Nest, over: Range, block: Block, accumulators: Sequence[Ref], **attrs: int
+    ) -> tuple[Ref, ...]:
         results = tuple(Ref(accumulator.type) for accumulator in accumulators)
-        attrs = {"dim": name, "size": self.spans.sizes[name], "step": tile}
-        bounds = (builder.index(0), inner.spans[name].bound, builder.index(tile))
-        builder.block.instructions.append(
-            Instruction("scf.for", (*bounds, *accumulators), results, attrs, body, group[-1].location)
-        )
-        return list(results)
+        builder, name = nest.scope.builder, nest.loops[0]
+        tile = self.tiling.reduced[name]
+        operands = (over.start, over.stop, builder.index(tile), *accumulators)
+        about = {"dim": name, "trips": over.trips, **attrs}
+        location = nest.group[-1].location
+        builder.block.instructions.append(Instruction("scf.for", operands, results, about, block, location))
+        return results
+
+    def _edges(self, nest: _Nest, block: Block, accumulators: Sequence[Ref]) -> tuple[Ref, ...]:
+        """The iterations before and after those without masks, as one loop."""
+        made, full = nest.iterations.made, nest.iterations.full
+        trips = made.trips - full.trips
+        if not nest.iterations.outcomes:
+            return self._loop(nest, Range(full.stop, made.stop, trips), block, accumulators, stages=EDGE_STAGES)
+        if not nest.iterations.before:
+            return self._loop(nest, Range(full.stop, made.stop, trips), block, accumulators)
+        gap = nest.scope.builder.arith("subi", full.stop, full.start)
+        stop = nest.scope.builder.arith("subi", made.stop, gap)
+        return self._loop(nest, Range(made.start, stop, trips), self._jumping(nest, block, gap), accumulators)
+
+    def _jumping(self, nest: _Nest, block: Block, gap: Ref) -> Block:
+        """The iteration with tiles from the start of the full ones on moved by ``gap``."""
+        builder, tile = TileBuilder(Block(), nest.scope.builder), self.tiling.reduced[nest.loops[0]]
+        index, size = Ref(), builder.index(tile)
+        past = builder.arith("addi", builder.arith("subi", index, nest.iterations.full.start), size)
+        past = builder.arith("minsi", builder.arith("maxsi", past, builder.index(0)), size)  # 0 or the tile's extent
+        moved = builder.arith("muli", builder.arith("divui", past, size), gap)
+        begin = Instruction("arith.addi", (index, moved), (block.arguments[0],))
+        instructions = [*builder.block.instructions, begin, *block.instructions]
+        return Block((index, *block.arguments[1:]), instructions, block.yields)
 
     def _update(self, group: Sequence[Value], accumulators: Sequence[Ref], scope: Scope) -> list[Ref]:
         """One iteration: each accumulator with this tile's part; later members see the earlier ones' running values."""
@@ -109,3 +170,37 @@ class Loops:
     def _combine(self, member: Value, accumulated: Ref, part: Ref, scope: Scope) -> Ref:
         op = COMBINE[member.attrs.get("kind", "sum")]
         return scope.builder.compute(op, accumulated, part, order=accumulated.names, location=member.location)
+
+
+def masks_cost(unmasked: Block, masked: Block, name: str) -> bool:
+    """Whether the masks along a dim are worth a loop without them: rows are read, or much work on tiles is saved."""
+    return _reads_rows(masked, name) or _elements(masked) - _elements(unmasked) >= MASKED_ELEMENTS
+
+
+MASKED_ELEMENTS = 2048
+"""Elements that masks must cost in an iteration, so that leaving them out saves more than it costs to begin another
+loop, which waits for its first loads."""
+EDGE_STAGES = 2
+"""Pipeline stages of a loop of at most one iteration: its copies are asynchronous and take no registers."""
+
+
+def _reads_rows(block: Block, name: str) -> bool:
+    """Whether a load is masked along the dim that is contiguous in memory."""
+    loads = (instruction for instruction in block.walk() if instruction.op == "load")
+    return any(
+        load.result.names
+        and load.operands[0].names[-1] == name
+        and name in load.result.names
+        and name not in load.attrs.get("in_bounds", ())
+        for load in loads
+    )
+
+
+def _elements(block: Block) -> int:
+    """Elements that register code computes in one iteration."""
+    computed = (
+        i.result.tile
+        for i in block.walk()
+        if i.op not in ("load", "contract") and not i.body and i.results and i.result.type
+    )
+    return sum(math.prod(dim.size.value or 1 for dim in tile.dims) for tile in computed)

@@ -12,26 +12,29 @@ from collections.abc import Callable
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
 from cleave.schedule.region import Region
+from cleave.schedule.separability import unguarded
 
 Pads = Callable[[Value, str], float | None]
 
 
 def outside(value: Value, name: str, region: Region, pads: Pads) -> float | None:
     """The one value that ``value`` has past the end of dim ``name``; None if it is not known."""
-    return _Outside(name, region, pads).of(value)
+    return Outside(name, region, pads).of(value)
 
 
-class _Outside:
+class Outside:
+    """What values are past the end of one dim."""
+
     def __init__(self, name: str, region: Region, pads: Pads) -> None:
         self.name, self.region, self.pads = name, region, pads
         self.known: dict[Value, float | None] = {}
 
     def of(self, value: Value) -> float | None:
         if value not in self.known:
-            self.known[value] = self._find(value)
+            self.known[value] = self.find(value)
         return self.known[value]
 
-    def _find(self, value: Value) -> float | None:
+    def find(self, value: Value) -> float | None:
         padded = self.pads(value, self.name)
         if padded is not None:
             return None if math.isnan(padded) else padded
@@ -51,8 +54,10 @@ class _Outside:
 def _pointwise(value: Value, name: str, parts: list[float | None]) -> float | None:
     if value.op == "sub" and parts[0] == -math.inf and _is_maximum(value.operands[1], name):
         return -math.inf  # even where the maximum is −inf too: the row is NaN then, with or without this element
-    if value.op == "select" and parts[1] is not None and parts[1] == parts[2]:
-        return parts[1]
+    if value.op == "select" and (parts[0] is not None or parts[1] == parts[2]):
+        return parts[1] if parts[0] != 0 else parts[2]
+    if value.dtype == "i1" and value.op in ("mul", "min") and 0.0 in parts:
+        return 0.0
     rule = _RULES.get(value.op)
     if rule is None or None in parts:
         return None
@@ -64,6 +69,8 @@ def _pointwise(value: Value, name: str, parts: list[float | None]) -> float | No
 def _is_maximum(value: Value, name: str) -> bool:
     if value.op in ("cast", "max"):
         return any(_is_maximum(operand, name) for operand in value.operands)
+    if unguarded(value) is not value:
+        return _is_maximum(unguarded(value), name)
     return value.op == "reduce" and value.attrs["kind"] == "max" and name in value.attrs["over"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +28,7 @@ class Scope:
 
     ``columns``, of the kernel's body: the dims that come last in every tile.
     ``notes``: tiles that are no graph value's, by what they are.
+    ``outcomes``: comparisons that come out alike throughout the tiles of this scope.
     """
 
     builder: TileBuilder
@@ -38,10 +40,23 @@ class Scope:
     pads: dict[tuple[Value, str], float] = field(default_factory=dict)
     columns: frozenset[str] = frozenset()
     notes: dict[tuple[object, ...], Ref] = field(default_factory=dict[tuple[object, ...], Ref])
+    outcomes: Mapping[Value, bool] = field(default_factory=dict[Value, bool])
 
     @property
     def root(self) -> Scope:
         return self.parent.root if self.parent else self
+
+    def outcome(self, value: Value) -> bool | None:
+        """What a value of type i1 is throughout the tile in hand, if that is known."""
+        scope: Scope | None = self
+        while scope:
+            if value in scope.outcomes:
+                return scope.outcomes[value]
+            scope = scope.parent
+        if value.dtype != "i1" or value.op not in ("mul", "min", "max"):
+            return None
+        found, strong = {self.outcome(operand) for operand in value.operands}, value.op == "max"
+        return strong if strong in found else None if None in found else not strong
 
     def pad(self, value: Value, name: str) -> float | None:
         """What fills the tile of ``value`` where it does not exist along a dim; NaN: unknown; None: no such tile."""

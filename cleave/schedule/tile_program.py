@@ -217,11 +217,15 @@ class TileBuilder:
         return self._constants.get(index)
 
     def arith(self, op: str, a: Ref, b: Ref) -> Ref:
-        """``addi muli subi divui remui minui maxui`` on indices."""
+        """``addi muli subi divui remui minui maxui minsi maxsi`` on indices."""
         x, y = self.constant_of(a), self.constant_of(b)
         if x is not None and y is not None:
             return self.index(_FOLD[op](x, y))
-        if (op == "addi" and y == 0) or (op in ("muli", "divui") and y == 1):
+        if (
+            (op in ("addi", "subi") and y == 0)
+            or (op in ("muli", "divui") and y == 1)
+            or (a is b and op in _IDEMPOTENT)
+        ):
             return a
         if (op == "addi" and x == 0) or (op == "muli" and x == 1):
             return b
@@ -230,6 +234,7 @@ class TileBuilder:
         return self.add(f"arith.{op}", (a, b), None)
 
 
+_IDEMPOTENT = ("minui", "maxui", "minsi", "maxsi")
 _FOLD = {
     "addi": lambda x, y: x + y,
     "subi": lambda x, y: x - y,

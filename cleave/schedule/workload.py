@@ -24,14 +24,15 @@ class Chain:
     """One iteration of a loop, without the loops in it, or what lies outside all loops (``trips`` 1).
 
     ``copied``: bytes of loads that are wide asynchronous copies to shared memory, in flight while other iterations
-    compute, as in loops that are ``pipelined``. ``requests``: accesses of up to ``LANE`` bytes of a thread that all
-    other loads take.
+    compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``requests``: accesses of up to
+    ``LANE`` bytes of a thread that all other loads take.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
     ``reductions``: how many. ``elements``: of tiles of register code, those of special functions eight times.
     """
 
     trips: float
     pipelined: bool = False
+    single: bool = False
     copied: float = 0.0
     requests: float = 0.0
     wgmma: float = 0.0
@@ -150,7 +151,9 @@ def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) ->
             continue
         if instruction.body:
             trips = trip_count(instruction, around.sizes)
-            inner = Chain(chain.trips * trips, pipelined=_is_pipelined(instruction.body))
+            inner = Chain(
+                chain.trips * trips, pipelined=_is_pipelined(instruction), single="stages" in instruction.attrs
+            )
             _count(instruction.body, inner, around, work)
         else:
             _count_one(instruction, chain, around, work)
@@ -170,15 +173,15 @@ def _repeated_loads(block: Block, roles: Mapping[Ref, Ref]) -> set[Instruction]:
     return found
 
 
-def _is_pipelined(block: Block) -> bool:
+def _is_pipelined(loop: Instruction) -> bool:
     """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers."""
+    block = loop.body or Block()
     return any(i.op == "contract" and is_tensor_core(i) for i in block.instructions)
 
 
 def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
-    """Iterations of a loop where every symbol has the size given."""
-    size = loop.attrs["size"].evaluate(sizes)
-    return -(-size // loop.attrs["step"])
+    """Iterations of a loop where every symbol has the size given, on the average over thread blocks."""
+    return max(0, loop.attrs["trips"].evaluate(sizes))
 
 
 def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
@@ -321,21 +324,25 @@ def _shared(kernel: Kernel) -> tuple[int, int]:
     the loads of loops without contractions.
     """
     fed = {operand for i in kernel.body.walk() if _is_matrix_product(i) for operand in i.operands}
-    totals = [0, 0]
+    return _staged(kernel.body, fed, kernel), _streamed(kernel.body, fed, kernel)
 
-    def visit(block: Block, inside: int) -> None:
-        staged = inside and any(_is_matrix_product(i) for i in block.instructions)
-        repeated = _repeated_loads(block, kernel.roles)
-        for instruction in block.instructions:
-            if instruction in repeated:
-                continue
-            if instruction.body:
-                visit(instruction.body, 1)
-            elif instruction.op in LOADS and (staged or instruction.result in fed):
-                totals[inside] += _bytes(instruction.result)
 
-    visit(kernel.body, 0)
-    return totals[0], totals[1]
+def _staged(block: Block, fed: set[Ref], kernel: Kernel, *, every: bool = False) -> int:
+    """Bytes of the loads of a block, without its loops, that feed contractions, or of all of them."""
+    repeated = _repeated_loads(block, kernel.roles)
+    loads = [i for i in block.instructions if i.op in LOADS and i not in repeated]
+    return sum(_bytes(load.result) for load in loads if every or load.result in fed)
+
+
+def _streamed(block: Block, fed: set[Ref], kernel: Kernel) -> int:
+    """Bytes of the loop of a block that needs most; loops after one another use the same memory."""
+    bodies = [instruction.body for instruction in block.instructions if instruction.body]
+    every = [any(_is_matrix_product(i) for i in body.instructions) for body in bodies]
+    needs = (
+        _staged(body, fed, kernel, every=whole) + _streamed(body, fed, kernel)
+        for body, whole in zip(bodies, every, strict=True)
+    )
+    return max(needs, default=0)
 
 
 def _live(kernel: Kernel) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from loop_structure import loops
+
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.passes.tile_io import from_tile_program
@@ -26,7 +28,7 @@ def one_kernel(graph: Graph, tiles: Mapping[str, int], fusion: Fusion | None = N
 
 
 def loop_dims(kernel: Kernel) -> list[str]:
-    return [i.attrs["dim"] for i in kernel.body.walk() if i.op == "scf.for"]
+    return [loop.attrs["dim"] for loop in loops(kernel)]
 
 
 def module_of(program: TileProgram) -> ir.Module:

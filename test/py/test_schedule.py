@@ -12,6 +12,7 @@ from pathlib import Path
 import graphs
 import numpy as np
 import pytest
+from loop_structure import loops
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph, GraphBuilder
@@ -22,7 +23,6 @@ from cleave.passes.tile_io import from_tile_program
 from cleave.passes.verify import verify
 from cleave.reference import run
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
-from cleave.schedule.tile_program import Instruction, Kernel
 
 NUMPY = {"f16": np.float16, "f32": np.float32}
 CTX = context()
@@ -67,10 +67,6 @@ def assert_same(
         scale = np.nanmax(np.abs(expected), initial=1e-30)
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-11 * scale)
     return scheduled
-
-
-def loops(kernel: Kernel) -> list[Instruction]:
-    return [instruction for instruction in kernel.body.walk() if instruction.op == "scf.for"]
 
 
 ODD_SIZES = [{"m": 70, "n": 133, "k": 50, "h": 2, "f": 33, "o": 20}, dict.fromkeys("mnkhfo", 1)]

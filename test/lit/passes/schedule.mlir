@@ -1,6 +1,6 @@
 // RUN: %cleave-opt --schedule --split-input-file %s | FileCheck %s
 
-// A product: one kernel, one loop over the summed dimension; tails are bounds, not other kernels.
+// A product: one kernel, one loop over the summed dimension, which goes on with masks where the last tile is not full.
 
 !X = tensor<?x?xf16, #cleave.dims<["m", "k"]>>
 !W = tensor<?x?xf16, #cleave.dims<["k", "n"]>>
@@ -14,11 +14,17 @@
 // CHECK-SAME: {cleave.out}
 // CHECK-SAME: cleave.kernel
 // CHECK: %[[K:.*]] = "cleave.extent"() {size = "k"}
-// CHECK: scf.for {{.*}} to %[[K]]
-// CHECK: "cleave.load"
-// CHECK: "cleave.load"
+// CHECK: %[[TILES:.*]] = arith.divui %[[K]], %[[TILE:.*]] :
+// CHECK: %[[FULL:.*]] = arith.muli %[[TILES]], %[[TILE]] :
+// CHECK: %[[SUM:.*]] = scf.for {{.*}} to %[[FULL]]
+// CHECK: "cleave.load"{{.*}}in_bounds = ["k"]
+// CHECK: "cleave.load"{{.*}}in_bounds = ["k"]
 // CHECK: "cleave.contract"
 // CHECK: scf.yield
+// CHECK: scf.for %{{.*}} = %[[FULL]] to %[[K]] {{.*}} iter_args(%{{.*}} = %[[SUM]])
+// CHECK-NOT: in_bounds
+// CHECK: scf.yield
+// CHECK-NEXT: cleave.num_stages
 // CHECK-NOT: scf.for
 // CHECK: "cleave.store"
 func.func @matmul(%x: !X, %w: !W) -> !Y {
@@ -36,9 +42,11 @@ func.func @matmul(%x: !X, %w: !W) -> !Y {
 !R = tensor<?xf32, #cleave.dims<["m"]>>
 
 // CHECK-LABEL: func.func private @shared__k0(
-// CHECK: scf.for
+// CHECK: %[[SUMS:.*]]:2 = scf.for
 // CHECK-DAG: "cleave.contract"
 // CHECK-DAG: "cleave.reduce"{{.*}}over = ["k"]
+// CHECK: scf.yield
+// CHECK: scf.for {{.*}}%[[SUMS]]#0{{.*}}%[[SUMS]]#1
 // CHECK: scf.yield
 // CHECK-NOT: scf.for
 func.func @shared(%x: !X, %w: !W) -> (!Y, !R) {
@@ -57,12 +65,14 @@ func.func @shared(%x: !X, %w: !W) -> (!Y, !R) {
 // CHECK-LABEL: func.func @log_sum_exp(
 // CHECK-SAME: attributes {cleave.facts = ["1 <= n"]}
 // CHECK-LABEL: func.func private @log_sum_exp__k0(
-// CHECK: scf.for {{.*}} iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}})
+// CHECK: %[[FULL:.*]]:2 = scf.for {{.*}} iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}})
 // CHECK: "cleave.reduce"{{.*}}kind = "max"
 // CHECK: "cleave.max"(%[[M]],
 // CHECK: "cleave.sub"(%[[M]],
 // CHECK: %[[A:.*]] = "cleave.exp"
 // CHECK: "cleave.mul"(%[[L]], %[[A]])
+// CHECK: scf.yield
+// CHECK: scf.for {{.*}} iter_args(%{{.*}} = %[[FULL]]#0, %{{.*}} = %[[FULL]]#1)
 // CHECK: scf.yield
 // CHECK-NOT: scf.for
 func.func @log_sum_exp(%x: !X) -> !R {
@@ -83,10 +93,10 @@ func.func @log_sum_exp(%x: !X) -> !R {
 !R = tensor<?xf32, #cleave.dims<["m"]>>
 
 // CHECK-LABEL: func.func private @spread__k0(
-// CHECK: scf.for
-// CHECK: scf.yield
-// CHECK: scf.for
-// CHECK: scf.yield
+// CHECK: %[[FIRST:.*]] = scf.for
+// CHECK: scf.for {{.*}} = %[[FIRST]])
+// CHECK: %[[SECOND:.*]] = scf.for
+// CHECK: scf.for {{.*}} = %[[SECOND]])
 // CHECK-NOT: scf.for
 func.func @spread(%x: !X) -> !R {
   %s = "cleave.reduce"(%x) {kind = "sum", over = ["n"]} : (!X) -> !R

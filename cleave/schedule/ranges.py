@@ -1,0 +1,136 @@
+"""Which iterations a loop makes, and which of them need no masks (index-set splitting).
+
+Tiles that a mask makes neutral throughout are left out, as in causal attention. At least one tile stays: a row that is
+masked throughout has the result that the source says, NaN for a softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleave.dialects.dims import Size, ceildiv, const, floordiv, maximum, minimum
+from cleave.dialects.graph import Value
+from cleave.schedule.affine import Affine, Limit, limits, sign
+from cleave.schedule.masked_tiles import masking
+from cleave.schedule.region import Region
+from cleave.schedule.scope import Scope, Span
+from cleave.schedule.spans import Spans
+from cleave.schedule.tile_program import Ref
+
+
+@dataclass(frozen=True)
+class Range:
+    """Elements along a dim; ``trips``: how many tiles that is on the average over thread blocks."""
+
+    start: Ref
+    stop: Ref
+    trips: Size
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """``made``: all iterations, from a multiple of the tile on. ``full``: those that need no masks, whole tiles.
+
+    ``outcomes``: how comparisons come out throughout ``full``. ``before``: whether some may lie before ``full``.
+    ``all_full``, ``none_full``: what is known of that for all sizes.
+    """
+
+    made: Range
+    full: Range
+    outcomes: Mapping[Value, bool]
+    before: bool
+    all_full: bool
+    none_full: bool
+
+
+class Ranges:
+    """The loops' ranges in one kernel."""
+
+    def __init__(self, region: Region, spans: Spans) -> None:
+        self.region, self.spans = region, spans
+
+    def of(self, group: Sequence[Value], name: str, tile: int, scope: Scope) -> Iterations:
+        """The iterations of a loop over dim ``name`` in ``scope`` that computes the reductions of ``group``."""
+        known = self._limits(group, name, scope)
+        found = [limit for several in known.values() for limit in several]
+        outcomes = {comparison: truth for (comparison, truth), several in known.items() if several}
+        lower, upper = ([limit for limit in found if limit.upper is side] for side in (False, True))
+        made, full = self._made(lower, upper, name, tile, scope), self._full(lower, upper, name, tile, scope)
+        if lower:
+            start = scope.builder.arith("maxsi", full.start, made.start)
+            full = Range(start, scope.builder.arith("maxsi", full.stop, start), full.trips)
+        stops = [scope.builder.constant_of(each) for each in (full.stop, made.stop)]
+        all_full = not outcomes and (tile == 1 or (stops[0] is not None and stops[0] == stops[1]))
+        return Iterations(made, full, outcomes, bool(lower), all_full, stops[0] == 0)
+
+    def _limits(self, group: Sequence[Value], name: str, scope: Scope) -> dict[tuple[Value, bool], tuple[Limit, ...]]:
+        """For each comparison that masks, what it says of this dim where it does not mask."""
+        found: dict[tuple[Value, bool], tuple[Limit, ...]] = {}
+        for comparison, truth in masking(group, name, self.region).items():
+            several = limits(comparison, truth, name)
+            if all(scope.span(other) for limit in several for other in limit.end.coefficients):
+                found[comparison, truth] = several
+        return found
+
+    def _made(self, lower: list[Limit], upper: list[Limit], name: str, tile: int, scope: Scope) -> Range:
+        builder, bound = scope.builder, self.spans.bound(scope, name)
+        start, mean_start, mean_stop = builder.index(0), const(0), self.spans.sizes[name]
+        stop = bound
+        for limit in lower:
+            start = builder.arith("maxsi", start, self._end(limit.end, scope, largest=False))
+            mean_start = maximum(mean_start, self._mean(limit.end, scope, largest=False))
+        if lower:
+            last = builder.arith("subi", builder.arith("maxsi", bound, builder.index(1)), builder.index(1))
+            start = self._down(builder.arith("minsi", start, last), tile, scope)
+        for limit in upper:
+            end = builder.arith("addi", self._end(limit.end, scope, largest=True), builder.index(1))
+            end = builder.arith("maxsi", end, builder.arith("addi", start, builder.index(1)))
+            stop = builder.arith("minsi", stop, end)
+            mean_stop = minimum(mean_stop, self._mean(limit.end, scope, largest=True) + 1)
+        return Range(start, stop, ceildiv(maximum(mean_stop - mean_start, const(0)), const(tile)))
+
+    def _full(self, lower: list[Limit], upper: list[Limit], name: str, tile: int, scope: Scope) -> Range:
+        builder, zero = scope.builder, scope.builder.index(0)
+        start, mean_start, mean_stop = zero, const(0), self.spans.sizes[name]
+        stop = self.spans.bound(scope, name)
+        for limit in lower:
+            start = builder.arith("maxsi", start, self._end(limit.end, scope, largest=True))
+            mean_start = maximum(mean_start, self._mean(limit.end, scope, largest=True))
+        for limit in upper:
+            end = builder.arith("addi", self._end(limit.end, scope, largest=False), builder.index(1))
+            stop = builder.arith("minsi", stop, builder.arith("maxsi", end, zero))
+            mean_stop = minimum(mean_stop, self._mean(limit.end, scope, largest=False) + 1)
+        if lower:
+            start = self._down(builder.arith("addi", start, builder.index(tile - 1)), tile, scope)
+        trips = floordiv(maximum(mean_stop - mean_start, const(0)), const(tile))
+        return Range(start, self._down(stop, tile, scope), trips)
+
+    def _down(self, index: Ref, tile: int, scope: Scope) -> Ref:
+        """The last multiple of ``tile`` that is not above an index ≥ 0."""
+        size = scope.builder.index(tile)
+        return scope.builder.arith("muli", scope.builder.arith("divui", index, size), size)
+
+    def _end(self, form: Affine, scope: Scope, *, largest: bool) -> Ref:
+        """The largest or smallest value of a form over the tiles in hand."""
+        builder = scope.builder
+        total = builder.extent(form.constant, self.spans.extents)
+        for name, coefficient in form.coefficients.items():
+            positive = sign(coefficient) > 0
+            index = _last(scope, scope.required_span(name)) if positive == largest else scope.required_span(name).offset
+            step = builder.extent(coefficient if positive else -coefficient, self.spans.extents)
+            total = builder.arith("addi" if positive else "subi", total, builder.arith("muli", index, step))
+        return total
+
+    def _mean(self, form: Affine, scope: Scope, *, largest: bool) -> Size:
+        """What ``_end`` is on the average over thread blocks, roughly."""
+        total = form.constant
+        for name, coefficient in form.coefficients.items():
+            half = (scope.required_span(name).extent - 1) // 2
+            away = half if (sign(coefficient) > 0) == largest else -half
+            total = total + coefficient * (floordiv(self.spans.sizes[name], const(2)) + away)
+        return total
+
+
+def _last(scope: Scope, span: Span) -> Ref:
+    return scope.builder.arith("addi", span.offset, scope.builder.index(span.extent - 1))
