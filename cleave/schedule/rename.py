@@ -21,6 +21,7 @@ from cleave.schedule.reindex import (
     slicing,
     splitting,
 )
+from cleave.schedule.strides import lie_together
 
 
 class Part(NamedTuple):
@@ -38,7 +39,7 @@ def in_memory_order(graph: Graph) -> Graph:
         if value not in new:
             operands = tuple(new[operand] for operand in value.operands)
             if value.op == "merge":
-                operands = (_together(operands[0], list(value.attrs["dims"])),)
+                operands = (_together(operands[0], list(value.attrs["dims"]), graph),)
             new[value] = value if operands == value.operands else replace(value, operands=operands)
     return replace(graph, outputs=tuple(_owned(new[value], graph) for value in graph.outputs))
 
@@ -62,10 +63,10 @@ def _divides(split: Value, graph: Graph) -> bool:
     return graph.facts.equal(whole, parts[0] * parts[1]) is Answer.YES
 
 
-def _together(value: Value, names: list[str]) -> Value:
+def _together(value: Value, names: list[str], graph: Graph) -> Value:
     """``value`` with these dims one after the other, where the first of them in memory is."""
     at = min(value.names.index(name) for name in names)
-    if list(value.names[at : at + len(names)]) == names:
+    if list(value.names[at : at + len(names)]) == names and lie_together(value, names, graph):
         return value
     rest = [name for name in value.names if name not in names]
     order = [*rest[:at], *names, *rest[at:]]

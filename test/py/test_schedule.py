@@ -228,10 +228,23 @@ def _merged_out_of_order() -> Graph:
     )
 
 
+def _merge_of_a_slice() -> Graph:
+    """Rows that are cut short do not lie one after the other."""
+    b = GraphBuilder("merge_of_a_slice")
+    part = b.slice(b.input("a d", "f32"), dim="d", into="e=8", offset="3")
+    whole = b.slice(b.input("n f", "f32"), dim="n", into="k=5", offset="2")
+    return b.build(
+        b.exp(b.merge(part, dims=["a", "e"], into="h=8*a")),
+        b.merge(part, dims=["a", "e"], into="i=8*a"),
+        b.exp(b.merge(whole, dims=["k", "f"], into="j=5*f")),
+    )
+
+
 @pytest.mark.parametrize(
     "graph",
     [
         _merged_out_of_order(),
+        _merge_of_a_slice(),
         _slice_of_input(),
         _slice_of_symbolic_size(),
         _slice_of_product(),
