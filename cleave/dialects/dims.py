@@ -38,7 +38,9 @@ class Dim(NamedTuple):
 def _parse_dim(text: str) -> Dim:
     match = _DIM.match(text)
     if match is None:
-        raise syntax_error(text, len(text) - len(text.lstrip()), "expected the name of a dimension")
+        raise syntax_error(
+            text, len(text) - len(text.lstrip()), "expected the name of a dimension (A-Z, a-z, _, then digits too)"
+        )
     name, equals = match.groups()
     if equals:
         # Padding keeps the columns of errors right: they count in the whole text.

@@ -84,7 +84,9 @@ def emit(
         return _joined(kernels, [k.text for k in kernels])
     if kind == "cubin" and len(kernels) > 1:
         names = ", ".join(k.name for k in kernels)
-        raise CleaveError("a cubin holds one kernel, the module has several", notes=(f"choose one of: {names}",))
+        raise CleaveError(
+            "a cubin holds one kernel, the module has several", notes=(f"choose one with --kernel: {names}",)
+        )
     outcomes = compile_many([k.request(target, _STOPS[kind]) for k in kernels], workers)
     compiled = [_successful(outcome) for outcome in outcomes]
     if kind == "cubin":

@@ -1,50 +1,42 @@
-"""The GPUs that kernels are compiled for, as data."""
+"""The GPU architectures that kernels are compiled for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleave.errors import CleaveError
-from cleave.schedule.target import TARGETS as GPUS
+from cleave.schedule.target import ARCHITECTURES, Architecture, target_named
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the compiler must know of one GPU architecture. Sizes in bytes, per streaming multiprocessor (SM) or block.
+    """What the compiler must know of one GPU architecture; ``arch`` as Triton counts it: 90 for ``sm_90``."""
 
-    Source: the table of compute capabilities in NVIDIA's CUDA programming guide.
-    """
+    architecture: Architecture
 
-    name: str  # "sm_90"
-    arch: int  # compute capability as Triton counts it: 90
-    shared_per_block: int  # the most dynamic shared memory that one thread block may ask for
-    shared_per_sm: int
-    threads_per_sm: int
-    registers_per_sm: int = 65536  # 32-bit registers
-    registers_per_thread: int = 255
-    warp_size: int = 32
+    @property
+    def name(self) -> str:
+        return self.architecture.name
+
+    @property
+    def arch(self) -> int:
+        return self.architecture.number
+
+    @property
+    def shared_per_block(self) -> int:
+        """Bytes of dynamic shared memory that one thread block may ask for."""
+        return self.architecture.shared_per_block
+
+    @property
+    def registers_per_thread(self) -> int:
+        return self.architecture.registers_per_thread
 
     @staticmethod
     def parse(text: str) -> Target:
         """The target called ``text``, an architecture or a GPU; CleaveError listing the known ones otherwise."""
-        name = text.strip()
-        arch = GPUS[name].arch if name in GPUS else name
-        for target in TARGETS:
-            if target.name == arch:
-                return target
-        known = ", ".join((*(t.name for t in TARGETS), *GPUS))
-        raise CleaveError(f"unknown target '{text}'", notes=(f"known targets: {known}",))
+        return Target(ARCHITECTURES[target_named(text).arch])
 
     def __str__(self) -> str:
         return self.name
 
 
-_KIB = 1024
-
-TARGETS = (
-    Target("sm_80", 80, 163 * _KIB, 164 * _KIB, 2048),
-    Target("sm_86", 86, 99 * _KIB, 100 * _KIB, 1536),
-    Target("sm_89", 89, 99 * _KIB, 100 * _KIB, 1536),
-    Target("sm_90", 90, 227 * _KIB, 228 * _KIB, 2048),
-    Target("sm_100", 100, 227 * _KIB, 228 * _KIB, 2048),
-)
+TARGETS = tuple(map(Target, ARCHITECTURES.values()))

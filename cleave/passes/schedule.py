@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, tensor_functions
-from cleave.passes.graph_io import meant_graph
+from cleave.passes.graph_io import meant_graph, to_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.arrange import arranged
 from cleave.schedule.explain import table
 from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
+
+CHOSEN = "cleave.alternative"
+"""On a host function: which of several alternatives was scheduled, by its name."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,20 @@ class Schedule:
             combine=self.combine,
         )
         with ctx, ir.Location.unknown(ctx):
-            for alternatives in tensor_functions(module):
-                best = self.refined(_best(self._admitted(alternatives), options), options)
+            functions = tensor_functions(module)
+            _check_sizes(options.sizes, [func for group in functions for func in group])
+            for alternatives in functions:
+                admitted = self._admitted(alternatives)
+                names = [name_of(func) for func in admitted]
+                scheduled, index = _best(admitted, options)
+                best = self.refined(scheduled, options)
                 if self.explain:
                     print(table(best, options.target), file=sys.stderr)
                 for func in alternatives:
                     func.erase()
-                from_tile_program(arranged(best, options), module)
+                host = from_tile_program(arranged(best, options), module)
+                if len(names) > 1:
+                    host.attributes[CHOSEN] = ir.StringAttr.get(names[index])
 
     def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
         """The schedule after a closer look at its candidates; here the model's own choice."""
@@ -80,9 +91,20 @@ def parse_sizes(text: str) -> dict[str, int]:
     return sizes
 
 
-def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> Scheduled:
-    """The cheapest schedule; an alternative that cannot be scheduled is passed over if another one can.
+def _check_sizes(sizes: Mapping[str, int], functions: Sequence[ir.Operation]) -> None:
+    """CleaveError for a size that no function has."""
+    graphs = [to_graph(func) for func in functions] if sizes else []
+    known = {s for graph in graphs for value in graph.topological() for dim in value.dims for s in dim.size.symbols}
+    known |= {s for graph in graphs for size in graph.facts.definitions.values() for s in size.symbols}
+    strange = next((name for name in sizes if name not in known), None)
+    if graphs and strange is not None:
+        raise CleaveError(f"no function has a size '{strange}'", notes=(f"their sizes: {', '.join(sorted(known))}",))
 
+
+def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> tuple[Scheduled, int]:
+    """The cheapest schedule, and which of the functions it is of.
+
+    An alternative that cannot be scheduled is passed over if another one can.
     All are judged on few tilings, the best ``FINALISTS`` of them on all.
     """
     root = name_of(alternatives[0])
@@ -97,5 +119,6 @@ def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> Schedul
             failure = failure or error.at(alternatives[index].location)
     if not judged:
         raise failure or CleaveError("nothing to schedule", alternatives[0].location)
-    finalists = [graphs[index] for _, index in sorted(judged)[:FINALISTS]]
-    return min((schedule(graph, options) for graph in finalists), key=lambda scheduled: scheduled.seconds)
+    finalists = [index for _, index in sorted(judged)[:FINALISTS]]
+    found = [(schedule(graphs[index], options), index) for index in finalists]
+    return min(found, key=lambda pair: pair[0].seconds)

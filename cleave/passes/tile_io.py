@@ -16,12 +16,13 @@ PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"
 """Of ``arith.cmpi``, by their numbers."""
 
 
-def from_tile_program(program: TileProgram, module: ir.Module) -> None:
-    """Append the program's functions to ``module``; the host function has the graph's name."""
+def from_tile_program(program: TileProgram, module: ir.Module) -> ir.Operation:
+    """Append the program's functions to ``module``; returns the host function, which has the graph's name."""
     with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
-        _Host(program).build()
+        host = _Host(program).build()
         for kernel in program.kernels:
             _KernelWriter(program.graph.extents).build(kernel)
+    return host
 
 
 def _function(name: str, arguments: Sequence[ir.Type], results: Sequence[ir.Type]) -> tuple[ir.Operation, ir.Block]:
@@ -37,7 +38,7 @@ class _Host:
         self.program, self.graph = program, program.graph
         self.memory: dict[Value, ir.Value] = {}
 
-    def build(self) -> None:
+    def build(self) -> ir.Operation:
         graph = self.graph
         inputs = [self._type(value) for value in graph.inputs]
         func, block = _function(graph.name, inputs, [self._type(value) for value in graph.outputs])
@@ -56,6 +57,7 @@ class _Host:
             for launch in self.program.launches:
                 self._launch(launch)
             ir.Operation.create("func.return", operands=[self._tensor(value) for value in graph.outputs])
+        return func
 
     def _type(self, value: Value) -> ir.Type:
         return cleave.tensor_type(value.type, self.graph.extents)

@@ -14,8 +14,8 @@ from cleave.errors import CleaveError, CleaveErrors
 from cleave.passes.verify_launches import launch_problems
 
 FUNCTION_ATTRS = frozenset(
-    "cleave.facts cleave.empty_rows cleave.alternative_of cleave.cost cleave.certificate cleave.choices "
-    "cleave.kernel cleave.num_warps cleave.num_stages cleave.descriptors".split()
+    "cleave.facts cleave.empty_rows cleave.alternative_of cleave.alternative cleave.cost cleave.certificate "
+    "cleave.choices cleave.kernel cleave.num_warps cleave.num_stages cleave.descriptors".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
 CALL_ATTRS = frozenset(("cleave.grid", "cleave.overlaps", "cleave.cooperative", "cleave.unless"))

@@ -60,37 +60,73 @@ class Target:
         return int(self.arch.removeprefix("sm_")) >= 90
 
 
+@dataclass(frozen=True)
+class Architecture:
+    """Limits of a compute capability, by the table in NVIDIA's CUDA programming guide; shared memory in bytes.
+
+    ``shared_per_block``: the most dynamic shared memory that one thread block may ask for; ``shared``, ``warps`` and
+    ``registers`` (of 32 bits): of a multiprocessor.
+    """
+
+    name: str
+    shared_per_block: int
+    shared: int
+    warps: int
+    registers: int = 65536
+    registers_per_thread: int = 255
+
+    @property
+    def number(self) -> int:
+        """As Triton counts it: 90 for sm_90."""
+        return int(self.name.removeprefix("sm_"))
+
+
+_KIB = 1024
+ARCHITECTURES: dict[str, Architecture] = {
+    "sm_80": Architecture("sm_80", 163 * _KIB, 164 * _KIB, 64),
+    "sm_86": Architecture("sm_86", 99 * _KIB, 100 * _KIB, 48),
+    "sm_89": Architecture("sm_89", 99 * _KIB, 100 * _KIB, 48),
+    "sm_90": Architecture("sm_90", 227 * _KIB, 228 * _KIB, 64),
+    "sm_100": Architecture("sm_100", 227 * _KIB, 228 * _KIB, 64),
+}
+
 _ROWS = (
-    # name, arch, SMs, KiB shared per block, KiB per SM, TB/s DRAM, TB/s L2, MiB L2, TFLOP/s tensor, FMA, T special/s
-    ("a100", "sm_80", 108, 163, 164, 1.8, 4.5, 40, 260, 19, 2.4),
-    ("rtx3090", "sm_86", 82, 99, 100, 0.85, 2.5, 6, 70, 35, 2.2),
-    ("rtx4090", "sm_89", 128, 99, 100, 0.93, 4.0, 72, 165, 80, 5.1),
-    ("h100", "sm_90", 132, 227, 228, 3.0, 8.5, 50, 700, 60, 4.0),
-    ("h200", "sm_90", 132, 227, 228, 4.2, 8.5, 60, 700, 60, 4.0),
-    ("b200", "sm_100", 148, 227, 228, 7.0, 16.0, 120, 1600, 75, 4.5),
+    # name, architecture, SMs, TB/s DRAM, TB/s L2, MiB L2, TFLOP/s tensor, FMA, T special/s
+    ("a100", "sm_80", 108, 1.8, 4.5, 40, 260, 19, 2.4),
+    ("rtx3090", "sm_86", 82, 0.85, 2.5, 6, 70, 35, 2.2),
+    ("rtx4090", "sm_89", 128, 0.93, 4.0, 72, 165, 80, 5.1),
+    ("h100", "sm_90", 132, 3.0, 8.5, 50, 700, 60, 4.0),
+    ("h200", "sm_90", 132, 4.2, 8.5, 60, 700, 60, 4.0),
+    ("b200", "sm_100", 148, 7.0, 16.0, 120, 1600, 75, 4.5),
 )
 TARGETS: dict[str, Target] = {
     name: Target(
         name,
         arch,
         sms,
-        block << 10,
-        sm << 10,
+        ARCHITECTURES[arch].shared_per_block,
+        ARCHITECTURES[arch].shared,
         dram * 1e12,
         l2 * 1e12,
         size << 20,
         tensor * 1e12,
         fma * 1e12,
         special * 1e12,
+        registers=ARCHITECTURES[arch].registers,
+        warps=ARCHITECTURES[arch].warps,
     )
-    for name, arch, sms, block, sm, dram, l2, size, tensor, fma, special in _ROWS
+    for name, arch, sms, dram, l2, size, tensor, fma, special in _ROWS
 }
 _BY_ARCH = {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "rtx4090", "sm_90": "h200", "sm_100": "b200"}
+_REFUSED = {"sm_120": "consumer Blackwell", "rtx5090": "consumer Blackwell", "sm_75": "Turing", "sm_70": "Volta"}
 
 
 def target_named(name: str) -> Target:
     """The target of this name or architecture (``h200``, ``sm_90``); CleaveError with the known ones otherwise."""
-    key = _BY_ARCH.get(name.removesuffix("a"), name)
-    if key not in TARGETS:
-        raise CleaveError(f"unknown target '{name}'", notes=(f"known: {', '.join((*TARGETS, *_BY_ARCH))}",))
-    return TARGETS[key]
+    text = name.strip()
+    key = _BY_ARCH.get(text.removesuffix("a") if text.startswith("sm_") else text, text)
+    if key in TARGETS:
+        return TARGETS[key]
+    reason = f": {_REFUSED[text]} is not supported" if text in _REFUSED else ""
+    gpus = ", ".join(TARGETS)
+    raise CleaveError(f"unknown target '{name}'{reason}", notes=(f"known targets: {', '.join(ARCHITECTURES)}, {gpus}",))

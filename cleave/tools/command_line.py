@@ -28,6 +28,7 @@ passes, in the order given (options: --superopt{keep=4 explain} or --superopt="k
 output:
   -o FILE                      write to FILE, which is left alone on failure
   --emit=KIND                  mlir; after --lower-to-triton ttir, ttgir, llir, ptx, cubin, package
+  --kernel=NAME                of several kernels, emit this one
   --target=sm_90               the GPU for --schedule and --emit (default sm_90)
   --mlir-print-op-generic      ops in generic form
   --mlir-print-debuginfo       locations
@@ -63,6 +64,7 @@ class Options:
     )  # True: a flag, nests as needed
     texts: dict[str, str] = field(default_factory=dict[str, str])
     emit: EmitKind = "mlir"
+    kernel: str | None = None
     target: str = "sm_90"
     generic: bool = False
     debug_info: bool = False
@@ -124,6 +126,8 @@ def parse_into(options: Options, arguments: Sequence[str]) -> None:
         raise CleaveError(f"more than one input: {', '.join(inputs)}", "cleave-opt")
     options.input = inputs[0] if inputs else "-"
     options.elements = [(_for_target(element, options.target), nests) for element, nests in options.elements]
+    if options.kernel is not None and options.emit in ("mlir", "package"):
+        raise CleaveError("--kernel picks what --emit=ttir, ttgir, llir, ptx or cubin writes", "cleave-opt")
     if options.emit != "mlir" and (options.split or options.verify_diagnostics):
         raise CleaveError(
             "--emit writes one module; it goes with neither --split-input-file nor --verify-diagnostics", "cleave-opt"
@@ -178,6 +182,11 @@ def _emit(options: Options, value: str) -> None:
     if value not in EMIT_KINDS:
         raise CleaveError(f"--emit: no '{value}'; it is one of {', '.join(EMIT_KINDS)}", "cleave-opt")
     options.emit = value
+
+
+@_value("kernel")
+def _kernel(options: Options, value: str) -> None:
+    options.kernel = value.removeprefix("@")
 
 
 @_value("target")

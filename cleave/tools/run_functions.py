@@ -62,6 +62,26 @@ def alternatives_of(module: ir.Module, name: str) -> int:
     return sum(_alternative_of(func) == name for func in functions)
 
 
+def keep_alternative(module: ir.Module, name: str, number: int) -> None:
+    """Erase all programs of the function but one, which gets its name: 0 is the source.
+
+    CleaveError where there is no such alternative.
+    """
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    programs = [func for func in functions if name_of(func) == name]
+    programs += [func for func in functions if _alternative_of(func) == name]
+    if number >= len(programs):
+        notes = ("0 is the program as it is written",)
+        raise CleaveError(f"there is no alternative {number}: the search keeps {len(programs) - 1}", notes=notes)
+    kept = programs[number]
+    for func in programs:
+        if func != kept:
+            func.erase()
+    kept.attributes["sym_name"] = ir.StringAttr.get(name)
+    if _ALTERNATIVE in kept.attributes:
+        del kept.attributes[_ALTERNATIVE]
+
+
 def _alternative_of(func: ir.Operation) -> str | None:
     return ir.FlatSymbolRefAttr(func.attributes[_ALTERNATIVE]).value if _ALTERNATIVE in func.attributes else None
 

@@ -23,6 +23,7 @@ what to run:
   --inputs=FILE.npz    arrays in0, in1, … (default: random ones; integers are 0 to 3)
   --seed=0             of the random inputs
   --no-superopt        compile the program as it is written
+  --alternative=N      compile the N-th alternative of the search, not what the cost model chooses; 0: the source
   --stage=reference    run the source with the NumPy reference executor and compile nothing (default: --stage=ttir)
 
 what comes out:
@@ -49,6 +50,7 @@ class RunOptions:
     temporary: str = ""
     seed: int = 0
     superopt: bool = True
+    alternative: int | None = None
     stage: Literal["ttir", "reference"] = "ttir"
     check: bool = False
     json: bool = False
@@ -139,6 +141,12 @@ def _seed(options: RunOptions, text: str) -> None:
     options.seed = int(text)
 
 
+def _alternative(options: RunOptions, text: str) -> None:
+    if not (text.isascii() and text.isdigit()):
+        raise CleaveError(f"--alternative: '{text}' is no whole number from 0", TOOL)
+    options.alternative = int(text)
+
+
 def _stage(options: RunOptions, text: str) -> None:
     if text not in ("ttir", "reference"):
         raise CleaveError(f"--stage: '{text}' is not ttir or reference", TOOL)
@@ -152,5 +160,6 @@ _VALUES: dict[str, Callable[[RunOptions, str], None]] = {
     "inputs": _inputs,
     "outputs": _outputs,
     "seed": _seed,
+    "alternative": _alternative,
     "stage": _stage,
 }

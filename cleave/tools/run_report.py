@@ -43,6 +43,7 @@ class Report:
     stage: str
     superopt: bool
     alternatives: int
+    program: int
     sizes: dict[str, int]
     chosen: tuple[str, ...]
     inputs: str
@@ -81,7 +82,9 @@ class Report:
     def _program(self) -> list[str]:
         if self.stage == "reference":
             return ["program  the source, by the reference executor in its declared types"]
-        how = f"superoptimised, one of {_count(self.alternatives + 1, 'program')}" if self.superopt else "as written"
+        which = f"alternative {self.program}" if self.program else "the source"
+        among = f"{which} of {_count(self.alternatives + 1, 'program')}"
+        how = f"superoptimised, {among}" if self.superopt else "as written"
         lines = [f"program  {how}; {_count(len(self.launches), 'kernel')} (TTIR interpreter)"]
         for launch in self.launches:
             grid = " x ".join(map(str, launch.programs))
@@ -108,6 +111,7 @@ class Report:
             "stage": self.stage,
             "superopt": self.superopt,
             "alternatives": self.alternatives,
+            "alternative": self.program,
             "sizes": self.sizes,
             "chosen_sizes": list(self.chosen),
             "inputs": {"from": self.inputs, "arrays": _described(self.arguments)},

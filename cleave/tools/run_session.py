@@ -15,6 +15,7 @@ from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import name_of
 from cleave.passes.graph_io import EMPTY_ROWS
+from cleave.passes.schedule import CHOSEN
 from cleave.passes.steps import Step
 from cleave.runtime.bind_sizes import CHOICE, bind_sizes
 from cleave.runtime.choose_sizes import PARTS, choose_free, choose_sizes
@@ -47,6 +48,7 @@ class Job:
     chosen: frozenset[str] = frozenset()
     free: dict[str, int] = field(default_factory=dict[str, int])
     alternatives: int = 0
+    program: int = 0  # of the alternatives, that which was scheduled; 0: the source
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -127,8 +129,11 @@ class RunSession(Session):
         if self.run_options.superopt:
             self._pass(job, "cleave-superopt")
         job.alternatives = run_functions.alternatives_of(job.module, job.function)
+        if self.run_options.alternative is not None:
+            run_functions.keep_alternative(job.module, job.function, self.run_options.alternative)
         sizes = ",".join(f"{name}={value}" for name, value in (job.sizes | job.free).items())
         self._pass(job, "cleave-schedule", sizes=sizes)
+        job.program = self._program(job)
         self._pass(job, "cleave-lower-to-triton")
         self.watch.stage = "reading the launch plan"
         from cleave.lowering.emit import kernel_modules
@@ -136,6 +141,14 @@ class RunSession(Session):
 
         kernels = {kernel.name: kernel for kernel in kernel_modules(job.module)}
         return plan_of(job.module, job.function, kernels), {name: kernel.text for name, kernel in kernels.items()}
+
+    def _program(self, job: Job) -> int:
+        """The number of the alternative that was scheduled; 0: the source."""
+        if self.run_options.alternative is not None:
+            return self.run_options.alternative
+        host = run_functions.entry(job.module, job.function)
+        name = ir.StringAttr(host.attributes[CHOSEN]).value if CHOSEN in host.attributes else job.function
+        return int(name.removeprefix(f"{job.function}__alternative") or 0) if name != job.function else 0
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 
@@ -227,6 +240,7 @@ class RunSession(Session):
             stage=options.stage,
             superopt=options.superopt and options.stage == "ttir",
             alternatives=job.alternatives,
+            program=job.program,
             sizes={**job.sizes, **job.free},
             chosen=tuple(sorted(job.chosen | job.free.keys() - options.sizes.keys())),
             inputs=options.inputs or f"random, seed {options.seed}",

@@ -210,7 +210,7 @@ class Session:
         try:
             if kind == "package":
                 return package_of(module, self.options.target).to_bytes()
-            return emit(module, kind, self.options.target)
+            return emit(module, kind, self.options.target, kernel=self.options.kernel)
         except CleaveError as error:
             self._report_all(error)
         except Exception as error:

@@ -34,6 +34,9 @@ def test_targets() -> None:
         CleaveError, match=r"unknown target 'sm_42'\nnote: known targets: sm_80, sm_86, sm_89, sm_90, sm_100"
     ):
         Target.parse("sm_42")
+    with pytest.raises(CleaveError, match="unknown target 'sm_120': consumer Blackwell is not supported\nnote: known"):
+        Target.parse("sm_120")
+    assert Target.parse("sm_90a") == Target.parse("h100")
     assert len({target.arch for target in TARGETS}) == len(TARGETS)
 
 

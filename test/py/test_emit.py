@@ -62,7 +62,9 @@ def test_several_kernels(workers: Workers) -> None:
             assert [line for line in text.splitlines() if line.startswith("// kernel: ")] == [
                 f"// kernel: {n}" for n in names
             ]
-        with pytest.raises(CleaveError, match=f"a cubin holds one kernel.*\nnote: choose one of: {', '.join(names)}"):
+        with pytest.raises(
+            CleaveError, match=f"a cubin holds one kernel.*\nnote: choose one with --kernel: {', '.join(names)}"
+        ):
             emit(module, "cubin", SM_90, workers=workers)
         binary = emit(module, "cubin", SM_90, kernel=names[1], workers=workers)
         assert isinstance(binary, bytes)

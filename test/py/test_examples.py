@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cleave.bindings import context, ir
+from cleave.passes.verify import verify
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -119,3 +122,10 @@ print(abs(np.einsum("hmn,hne->hme", p / p.sum(-1, keepdims=True), v) - out).max(
     script = tmp_path / "page.py"
     script.write_text(code[1] + check)
     assert float(run(script)) < 2e-3
+
+
+def test_the_example_of_the_dialect_page() -> None:
+    text = (ROOT / "docs" / "dialect.md").read_text().split("```mlir\n")[1].split("```")[0]
+    ctx = context()
+    with ctx:
+        assert not verify(ir.Module.parse(text))

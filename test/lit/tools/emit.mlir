@@ -5,6 +5,15 @@
 // RUN: not cleave-opt --schedule --emit=ttir %s 2>&1 | FileCheck %s --check-prefix=LOWER
 // RUN: not cleave-opt --emit=ttir --split-input-file %s 2>&1 | FileCheck %s --check-prefix=SPLIT
 
+// RUN: cleave-opt --schedule --lower-to-triton --emit=ttir --kernel=exp__k0 %s | FileCheck %s --check-prefix=TTIR
+// RUN: not cleave-opt --schedule --lower-to-triton --emit=ttir --kernel=log %s 2>&1 | FileCheck %s --check-prefix=KERNEL
+// RUN: not cleave-opt --kernel=exp__k0 %s 2>&1 | FileCheck %s --check-prefix=PICKS
+// RUN: not cleave-opt --schedule="sizes=q=4" %s 2>&1 | FileCheck %s --check-prefix=SIZES
+// KERNEL: error: no kernel 'log'
+// PICKS: cleave-opt: error: --kernel picks what --emit=
+// SIZES: error: no function has a size 'q'
+// SIZES: note: {{.*}}their sizes: m
+
 // TTIR: // kernel: exp__k0
 // TTIR: "tt.func"
 // PTX: .target sm_80
