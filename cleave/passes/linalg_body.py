@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cleave.bindings import ir
 from cleave.dialects.ops import is_float
 from cleave.passes.emitter import Emitter
+from cleave.passes.linalg_integers import COMPOSED_OPS, Row, Unraisable, compare_unsigned, zero_extended
 
-
-class Unraisable(Exception):
-    """Why an op of the source cannot become ops of ours."""
-
-
-Row = Callable[[Emitter, ir.Operation, Sequence[ir.Value]], ir.Value]
+__all__ = ["SCALAR_OPS", "Unraisable"]
 
 
 def _dtype(op: ir.Operation) -> str:
@@ -50,15 +46,18 @@ def _cast(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> i
     return emitter.cast(operands[0], _dtype(op))
 
 
-def _cast_of(*, boolean: bool) -> Row:
-    """A conversion that is ours for i1 sources only, or for all others only (where i1 counts as −1)."""
+def _from_signed(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
+    if emitter.dtype(operands[0]) == "i1":
+        raise Unraisable(f"{op.name} from i1, which counts as −1")
+    return emitter.cast(operands[0], _dtype(op))
 
-    def row(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
-        if (emitter.dtype(operands[0]) == "i1") != boolean:
-            raise Unraisable(f"{op.name} from {emitter.dtype(operands[0])}")
-        return emitter.cast(operands[0], _dtype(op))
 
-    return row
+def _from_unsigned(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
+    (value,) = operands
+    narrowing = op.name == "arith.index_castui" and emitter.dtype(value) == "index"
+    if emitter.dtype(value) != "i1" and not narrowing:
+        value = zero_extended(emitter, op, value, "i64")
+    return emitter.cast(value, _dtype(op))
 
 
 def _truncate(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
@@ -114,13 +113,14 @@ def _negated(emitter: Emitter, condition: ir.Value) -> ir.Value:
 def _compare_integers(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
     predicate = ir.IntegerAttr(op.attributes["predicate"]).value
     if predicate >= len(_SIGNED_PREDICATES):
-        raise Unraisable("arith.cmpi of unsigned integers")
+        return compare_unsigned(emitter, op, operands, _UNSIGNED_PREDICATES[predicate - len(_SIGNED_PREDICATES)])
     if _SIGNED_PREDICATES[predicate] not in ("eq", "ne") and emitter.dtype(operands[0]) == "i1":
         raise Unraisable("arith.cmpi of signed i1")
     return emitter.emit("cmp", *operands, predicate=_SIGNED_PREDICATES[predicate])
 
 
 _SIGNED_PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
+_UNSIGNED_PREDICATES = ("lt", "le", "gt", "ge")
 
 
 def _select(emitter: Emitter, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
@@ -186,8 +186,9 @@ SCALAR_OPS: dict[str, Row] = {
     **dict.fromkeys(("arith.extf", "arith.truncf"), _cast),
     "arith.fptosi": _truncate,
     "arith.trunci": _truncate,
-    **dict.fromkeys(("arith.sitofp", "arith.extsi", "arith.index_cast"), _cast_of(boolean=False)),
-    **dict.fromkeys(("arith.uitofp", "arith.extui", "arith.index_castui"), _cast_of(boolean=True)),
+    **dict.fromkeys(("arith.sitofp", "arith.extsi", "arith.index_cast"), _from_signed),
+    **dict.fromkeys(("arith.uitofp", "arith.extui", "arith.index_castui"), _from_unsigned),
+    **COMPOSED_OPS,
     "arith.cmpf": _compare_floats,
     "arith.cmpi": _compare_integers,
     "arith.select": _select,

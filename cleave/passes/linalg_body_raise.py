@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,8 @@ class BodyRaiser:
         if not generic.reductions:
             return self.value(generic.yields[index])
         reduction = generic.reduction(index)
+        if reduction.kind in ("maxnum", "minnum"):
+            return self._ignoring_nan(reduction, index)
         total = self._reduced(reduction, str(generic.outputs[index].type))
         if not generic.read_outputs[index]:
             return total
@@ -37,6 +41,24 @@ class BodyRaiser:
         if _is_neutral(self.emitter.literal(initial), reduction.kind, self.emitter.dtype(initial)):
             return total
         return self.emitter.emit(_COMBINE[reduction.kind], initial, total)
+
+    def _ignoring_nan(self, reduction: Reduction, index: int) -> ir.Value:
+        """A maximum or minimum of the terms that are no NaN, and of the initial value."""
+        generic, kind = self.generic, "max" if reduction.kind == "maxnum" else "min"
+        initial = self.operand(generic.inputs + index)
+        start, dtype = self.emitter.literal(initial), self.emitter.dtype(initial)
+        if start is None or math.isnan(start):
+            raise Unraisable(f"its body reduces by {reduction.kind}f from a value that may be NaN")
+        neutral = self.emitter.constant(-math.inf if kind == "max" else math.inf, dtype)
+        terms: list[ir.Value] = []
+        for term in reduction.terms:
+            value = self.value(term.value)
+            nan = self.emitter.emit("cmp", value, value, predicate="ne")
+            terms.append(self.emitter.emit("select", nan, neutral, value))
+        whole = functools.reduce(lambda a, b: self.emitter.emit(kind, a, b), terms)
+        over = [self.loops[loop] for loop in generic.reductions]
+        total = self.emitter.emit("reduce", self.emitter.spread(whole, over), kind=kind, over=over)
+        return total if _is_neutral(start, kind, dtype) else self.emitter.emit(kind, initial, total)
 
     def value(self, value: ir.Value) -> ir.Value:
         """A scalar of the body, or of its surroundings."""

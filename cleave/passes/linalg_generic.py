@@ -9,7 +9,7 @@ from typing import Literal
 from cleave.bindings import ir
 from cleave.passes.linalg_body import Unraisable
 
-Kind = Literal["sum", "prod", "max", "min"]
+Kind = Literal["sum", "prod", "max", "min", "maxnum", "minnum"]
 
 #: The ops that combine an accumulator with a term, whether they are so on i1, and the reduction that this is.
 _COMBINERS: dict[tuple[str, bool], Kind] = {
@@ -17,6 +17,7 @@ _COMBINERS: dict[tuple[str, bool], Kind] = {
     ("arith.subi", False): "sum", ("arith.mulf", False): "prod", ("arith.muli", False): "prod",
     ("arith.maximumf", False): "max", ("arith.maxsi", False): "max", ("arith.minimumf", False): "min",
     ("arith.minsi", False): "min", ("arith.andi", True): "min", ("arith.muli", True): "min", ("arith.ori", True): "max",
+    ("arith.maxnumf", False): "maxnum", ("arith.minnumf", False): "minnum",
 }  # fmt: skip
 _SUBTRACTIONS = ("arith.subf", "arith.subi")
 _PRODUCTS = ("arith.mulf", "arith.muli")

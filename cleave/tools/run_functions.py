@@ -88,12 +88,19 @@ def _alternative_of(func: ir.Operation) -> str | None:
 
 def check_compilable(func: ir.Operation) -> None:
     """CleaveError, located, at an op that is none of a tensor graph or of the host function that becomes of it."""
-    for view in func.regions[0].blocks[0].operations:
-        op = view.operation
-        launch = op.name == "func.call" and "cleave.grid" in op.attributes
-        if not (launch or op.name.startswith("cleave.") or op.name == "func.return"):
-            text = f"'{name_of(func)}' cannot be compiled as a whole: '{op.name}' is no op of a tensor graph"
-            raise CleaveError(text, position_of(op.location), ("--stage=reference runs any function",))
+    foreign = [view.operation for view in func.regions[0].blocks[0].operations if _is_foreign(view.operation)]
+    if foreign:  # constants and the like only stay with an op that needs them
+        op = next((op for op in foreign if not op.name.startswith(_SUPPORTING)), foreign[0])
+        text = f"'{name_of(func)}' cannot be compiled as a whole: '{op.name}' is no op of a tensor graph"
+        raise CleaveError(text, position_of(op.location), ("--stage=reference runs any function",))
+
+
+_SUPPORTING = ("arith.constant", "tensor.empty", "tensor.dim", "linalg.fill", "builtin.unrealized_conversion_cast")
+
+
+def _is_foreign(op: ir.Operation) -> bool:
+    launch = op.name == "func.call" and "cleave.grid" in op.attributes
+    return not (launch or op.name.startswith("cleave.") or op.name == "func.return")
 
 
 def symbols(func: ir.Operation) -> set[str]:
