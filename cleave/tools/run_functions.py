@@ -56,10 +56,10 @@ def keep_only(module: ir.Module, name: str, *, alternatives: bool) -> None:
             func.erase()
 
 
-def alternatives_of(module: ir.Module, name: str) -> int:
-    """How many alternatives stand beside the function."""
+def alternatives_of(module: ir.Module, name: str) -> list[str]:
+    """The names of the alternatives that stand beside the function."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-    return sum(_alternative_of(func) == name for func in functions)
+    return [name_of(func) for func in functions if _alternative_of(func) == name]
 
 
 def keep_alternative(module: ir.Module, name: str, number: int) -> None:

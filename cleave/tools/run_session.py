@@ -47,7 +47,7 @@ class Job:
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     chosen: frozenset[str] = frozenset()
     free: dict[str, int] = field(default_factory=dict[str, int])
-    alternatives: int = 0
+    alternatives: list[str] = field(default_factory=list[str])
     program: int = 0  # of the alternatives, that which was scheduled; 0: the source
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -148,7 +148,7 @@ class RunSession(Session):
             return self.run_options.alternative
         host = run_functions.entry(job.module, job.function)
         name = ir.StringAttr(host.attributes[CHOSEN]).value if CHOSEN in host.attributes else job.function
-        return int(name.removeprefix(f"{job.function}__alternative") or 0) if name != job.function else 0
+        return [job.function, *job.alternatives].index(name)
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class RunSession(Session):
             function=job.function,
             stage=options.stage,
             superopt=options.superopt and options.stage == "ttir",
-            alternatives=job.alternatives,
+            alternatives=len(job.alternatives),
             program=job.program,
             sizes={**job.sizes, **job.free},
             chosen=tuple(sorted(job.chosen | job.free.keys() - options.sizes.keys())),
