@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "test" / "py")]
 PAGE = ROOT / "docs" / "superopt-times.md"
 BARS = {"attention": (0.2, 0.5)}  # seconds without and with split
 EACH, ALL, MEGABYTES = 5.0, 20.0, 1000.0
+LARGE_BAR = 120.0  # seconds for a graph beyond the bound, which is searched in parts
 SAME = ("attention_n128", "attention_n131072")
 INTRODUCTION = """# What the superoptimiser takes
 
@@ -33,7 +34,8 @@ the source, the reduction chain of the source and the shortest one found (as dep
 other), and the peak memory of the process.
 
 Bars: attention ≤ {bar[0]} s whole and ≤ {bar[1]} s with split, each ≤ {each:g} s, all together ≤ {all:g} s, \
-≤ {megabytes:g} MB.
+≤ {megabytes:g} MB. `layers` is a decoder of three layers, over 200 ops, searched in parts: ≤ {large:g} s, and not in
+the sum.
 
 """
 HEAD = """| input | whole | with split | classes | nodes | alternatives | depth | shortest chain | MB |
@@ -94,9 +96,12 @@ def row(name: str, whole: dict[str, Any], split: dict[str, Any]) -> str:
 
 def offenders(runs: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
     """Every bar that is not met, in words."""
+    from discovery_programs import LARGE
+
     found: list[str] = []
     for name, pair in runs.items():
-        for run, bar, kind in zip(pair, BARS.get(name, (EACH, EACH)), ("whole", "with split"), strict=True):
+        each = LARGE_BAR if name in LARGE else EACH
+        for run, bar, kind in zip(pair, BARS.get(name, (each, each)), ("whole", "with split"), strict=True):
             if "failure" in run:
                 found.append(f"{name} {kind}: {run['failure']}")
                 continue
@@ -106,7 +111,7 @@ def offenders(runs: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[st
                 found.append(f"{name} {kind}: {run['megabytes']:.0f} MB, the bar is {MEGABYTES:g} MB")
             if not run["complete"]:
                 found.append(f"{name} {kind}: the search stopped early")
-    total = sum(pair[1].get("seconds", 0.0) for pair in runs.values())
+    total = sum(pair[1].get("seconds", 0.0) for name, pair in runs.items() if name not in LARGE)
     if total > ALL:
         found.append(f"all with split: {total:.1f} s, the bar is {ALL:g} s")
     if all(name in runs for name in SAME):
@@ -117,24 +122,26 @@ def offenders(runs: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[st
 
 
 def main(names: list[str]) -> int:
-    from discovery_programs import PROGRAMS
+    from discovery_programs import LARGE, PROGRAMS
 
+    programs = {**PROGRAMS, **LARGE}
     print(HEAD, end="")
     lines: list[str] = []
     runs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-    for name in names or PROGRAMS:
-        text = source_text(PROGRAMS[name]())
+    for name in names or programs:
+        text = source_text(programs[name]())
         runs[name] = (in_a_process(text, False), in_a_process(text, True))
         lines.append(row(name, *runs[name]))
         print(lines[-1], end="", flush=True)
-    whole, split = (sum(pair[i].get("seconds", 0.0) for pair in runs.values()) for i in (0, 1))
+    small = [pair for name, pair in runs.items() if name not in LARGE]
+    whole, split = (sum(pair[i].get("seconds", 0.0) for pair in small) for i in (0, 1))
     found = offenders(runs)
     summary = f"\nAll together: {whole:.1f} s whole, {split:.1f} s with split.\n\n"
     summary += "".join(f"- not met: {text}\n" for text in found) or "All bars are met.\n"
     print(summary, end="")
     if not names:
         python = ".".join(map(str, sys.version_info[:2]))
-        bars = {"bar": BARS["attention"], "each": EACH, "all": ALL, "megabytes": MEGABYTES}
+        bars = {"bar": BARS["attention"], "each": EACH, "all": ALL, "megabytes": MEGABYTES, "large": LARGE_BAR}
         introduction = INTRODUCTION.format(cores=os.cpu_count(), python=python, **bars)
         PAGE.write_text(introduction + HEAD + "".join(lines) + summary)
     return int(bool(found))

@@ -60,10 +60,22 @@ def _space(result: SearchResult) -> str:
     reasons = Counter((rejected.what, rejected.why) for rejected in result.rejected)
     rows = [(what, why, count) for (what, why), count in reasons.most_common()]
     pruned = f"<details><summary>{len(rows)} reasons for rejection</summary>{_table(['what', 'why', 'times'], rows)}"
+    spaces = "".join(f"<li>{escape(space)}</li>" for space in s.spaces)
     return (
-        f"<h3>Space explored</h3><p>{s.classes} classes of equal values with {s.nodes} implementations "
-        f"({escape('; '.join(s.spaces))}); {s.candidates} candidates; {s.seconds:.2f} s. {end}</p>"
-        f"{pruned}</details>"
+        f"<h3>Space explored</h3><p>{s.classes} classes of equal values with {s.nodes} implementations; "
+        f"{s.candidates} candidates; {s.seconds:.2f} s. {end}</p><ul>{spaces}</ul>{_cuts(result)}{pruned}</details>"
+    )
+
+
+def _cuts(result: SearchResult) -> str:
+    """Where a graph beyond the bound was cut: each part was searched with these values as its inputs."""
+    if not result.cuts:
+        return ""
+    numbers = {value: number for number, value in enumerate(result.alternatives[0].graph.topological())}
+    rows = [(f"%{numbers[value]}", value.op, value.type, value.location or "") for value in result.cuts]
+    return (
+        f"<details><summary>searched in parts, cut at {len(rows)} values, which each part takes as given</summary>"
+        f"{_table(['value', 'op', 'type', 'where'], rows)}</details>"
     )
 
 

@@ -184,6 +184,6 @@ class Emitter:
         builder, dtype = scope.builder, accumulator(value.dtype)
         tile = builder.fill(value.operands[0].attrs["value"], tile_type([], dtype))
         for name in value.attrs["over"] if value.attrs["kind"] == "sum" else ():
-            count = builder.add("splat", [builder.extent(self.spans.sizes[name], self.extents)], TensorType((), "i64"))
+            count = builder.add("splat", [self.spans.bound(scope, name)], TensorType((), "i64"))
             tile = builder.compute("mul", tile, builder.cast(count, dtype))
         return builder.cast(tile, value.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import graphs
 import numpy as np
 import pytest
+from discovery_programs import PROGRAMS
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
@@ -40,6 +41,7 @@ GRAPHS = [
     graphs.log_sum_exp(),
     graphs.cross_entropy(),
     graphs.variance(),
+    PROGRAMS["variance"]().named("variance_in_parts"),
 ]
 
 
