@@ -157,11 +157,6 @@ def absolute(x: Any) -> Any:
     return Element(a, b, abs(x.real))
 
 
-def is_square(a: int) -> bool:
-    """Whether it has a root in the field of P. Of what is random, these stand for the positive numbers."""
-    return pow(a, (P - 1) // 2, P) <= 1
-
-
 def compare(x: Any, y: Any) -> Any:
     """-1, 0 or 1, by the reals; UNDEFINED where these do not tell."""
     if x is LOWEST or y is LOWEST:

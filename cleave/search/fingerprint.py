@@ -10,7 +10,7 @@ from cleave.dialects import ops
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import Fingerprint
 from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of
-from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of, is_square
+from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
 from cleave.search.interpret import Interpreter, Unsupported
 
 SAMPLES = 2
@@ -115,8 +115,9 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: str) -> list[Any]:
 
 def random_element(rng: random.Random, held: str = "") -> Element:
     """Any element; its real is positive where the first part is a square, as roots and absolute values take it."""
-    a, b, real = rng.randrange(P), rng.randrange(Q), abs(rng.gauss(0.0, 1.0))
-    return Element(a, b, real if is_square(a) else -real, held)
+    root, b, real = rng.randrange(P), rng.randrange(Q), rng.gauss(0.0, 1.0)
+    square = root * root % P  # of a number and its opposite, one is a square: P is 3 mod 4
+    return Element(square if real > 0 else -square % P, b, real, held)
 
 
 def work(graph: Graph, sizes: Mapping[str, int]) -> int:

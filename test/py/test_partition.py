@@ -19,7 +19,7 @@ from cleave.search.whole import lines_of
 
 @cache
 def decoder() -> SearchResult:
-    return superoptimise(LARGE["layers"]().deduplicated(), SearchOptions(keep=3))
+    return superoptimise(LARGE["layers"]().deduplicated(), SearchOptions(keep=3, time_limit=600.0))
 
 
 def unchanged(graph: Graph, max_ops: int) -> Graph:
