@@ -105,6 +105,6 @@ def _combine_shares(second: Emitter, root: Scope, member: Ref, members: Ref, cou
         inner.spans[name] = Span(offset, units[name], whole.bound, whole.exact)
     second.compute(inner)
     total = math.prod(counts.values())
-    attrs = {"dim": "share", "size": ceildiv(const(total), count), "step": 1}
+    attrs = {"dim": "share", "trips": ceildiv(const(total), count)}
     bounds = (member, outer.index(total), members)
     outer.block.instructions.append(Instruction("scf.for", bounds, (), attrs, body))
