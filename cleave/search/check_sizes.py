@@ -46,3 +46,15 @@ def completed(graph: Graph, sizes: Mapping[str, int], parts: int, fixed: Mapping
         if defined is not sym(symbol) and defined.symbols <= result.keys():
             result[symbol] = defined.evaluate(result)
     return result
+
+
+def work(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Elements that evaluation computes."""
+    total = 0
+    for value in graph.topological():
+        dims = {dim.name: dim.size for operand in (value, *value.operands) for dim in operand.dims}
+        elements = 1
+        for size in dims.values():
+            elements *= size.evaluate(sizes)
+        total += elements
+    return total

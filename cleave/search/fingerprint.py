@@ -9,7 +9,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import Fingerprint
-from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of
+from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of, work
 from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
 from cleave.search.interpret import Interpreter, Unsupported
 
@@ -118,15 +118,3 @@ def random_element(rng: random.Random, held: str = "") -> Element:
     root, b, real = rng.randrange(P), rng.randrange(Q), rng.gauss(0.0, 1.0)
     square = root * root % P  # of a number and its opposite, one is a square: P is 3 mod 4
     return Element(square if real > 0 else -square % P, b, real, held)
-
-
-def work(graph: Graph, sizes: Mapping[str, int]) -> int:
-    """Elements that evaluation computes."""
-    total = 0
-    for value in graph.topological():
-        dims = {dim.name: dim.size for operand in (value, *value.operands) for dim in operand.dims}
-        elements = 1
-        for size in dims.values():
-            elements *= size.evaluate(sizes)
-        total += elements
-    return total

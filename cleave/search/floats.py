@@ -11,7 +11,7 @@ from cleave.dialects.dims import Answer, sym
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.search.certificate import FloatCheck
-from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of
+from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of, work
 from cleave.search.draws import ORDINARY, Draw, draw_inputs, draws
 from cleave.search.float_domain import FloatDomain
 from cleave.search.interpret import Interpreter, Unsupported
@@ -19,6 +19,7 @@ from cleave.search.unseen import filled, roomy_sizes, unseen
 
 SMALL = (5, 3, 7, 4, 6, 9, 2, 8, 11, 10, 13, 12)
 MAX_EXTENT = 512  # reduced dims are checked at their own size up to this
+MAX_WORK = 1 << 22  # elements computed, up to which there is a check at all of the function's own sizes
 BUDGET = 2.0
 RIGHT = 0.01  # the largest relative error of what counts as right
 # What an error may exceed the budget by, for on few elements errors vary by chance: part of a rounding to the output.
@@ -97,7 +98,7 @@ class FloatChecker:
             for draw in draws(self.source):
                 if draw.empty is not None:
                     made.extend(self._optional(draw))
-            self._trials = [*made, *self._unseen()]
+            self._trials = [*made, *self._at_own_sizes(), *self._unseen()]
         return self._trials
 
     def _optional(self, draw: Draw) -> list[Trial]:
@@ -132,6 +133,14 @@ class FloatChecker:
     def _sizes_without(self, symbol: str) -> dict[str, int]:
         small = {name: min(size, 3) for name, size in self.sizes.items() if name not in self.source.extents}
         return completed(self.source, {**self.sizes, **small, symbol: 0}, 2, self.fixed)
+
+    def _at_own_sizes(self) -> list[Trial]:
+        """Where all static sizes are as they are, if that is little work."""
+        sizes = {**self.sizes, **self.source.extents}
+        if sizes == self.sizes or work(self.source, sizes) > MAX_WORK:
+            return []
+        draw = Draw("at the function's own sizes")
+        return [self._evaluated(draw, sizes, draw_inputs(self.source, sizes, draw, self.seed))]
 
     def _unseen(self) -> list[Trial]:
         """NaN and infinities where the source does not look."""

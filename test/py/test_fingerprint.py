@@ -109,6 +109,23 @@ def test_floats_refuse_wrong_programs(mistake: str) -> None:
     assert check is None and why
 
 
+def test_static_sizes_are_checked_as_they_are() -> None:
+    """A cut at a place that only the function's own size reaches."""
+
+    def program(rows: int, last: float) -> Graph:
+        b = GraphBuilder("rows")
+        x = b.input(f"m={rows} k=8", "f32")
+        late = b.cmp(b.index(dim="m", dtype="i64"), b.constant(98, "i64"), predicate="gt")
+        return b.build(
+            b.mul(b.reduce(x, kind="sum", over=["k"]), b.select(late, *(b.constant(c, "f32") for c in (last, 1.0))))
+        )
+
+    check, _ = FloatChecker(program(100, 2.0), 0, {}).check(program(100, 2.0))
+    assert check is not None and "at the function's own sizes" in check.draws
+    check, why = FloatChecker(program(100, 2.0), 0, {}).check(program(100, 3.0))
+    assert check is None and "own sizes" in why
+
+
 def test_a_lost_part_is_seen() -> None:
     """Split-K that forgets the last part: an uneven cut tells."""
     b = GraphBuilder("matmul", facts=["1 <= s"])
