@@ -9,14 +9,14 @@ i+n, ….
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cleave.dialects.dims import Dim, Size, ceildiv, const
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
 from cleave.schedule.emit import Emitted, Emitter, roles_of
-from cleave.schedule.index_math import grid_of
+from cleave.schedule.index_math import Grid
 from cleave.schedule.region import Region
 from cleave.schedule.rename import viewed
 from cleave.schedule.scope import Scope, Span
@@ -63,22 +63,21 @@ def emit_shared(
     name: str, pair: Pair, tiling: Tiling, units: Tiling, extents: Mapping[str, int], fusion: Fusion
 ) -> Shared:
     """``tiling`` is that of the parts; ``units`` that of the combination, whose grid tiles divide it."""
-    tiling = replace(tiling, group=1)  # the blocks of a group lie one after the other
     first, second = Emitter(pair.parts, tiling, extents, fusion), Emitter(pair.combine, units, extents, fusion)
     second.arguments = {value: first.arguments.get(value, ref) for value, ref in second.arguments.items()}
     root = Scope(TileBuilder(Block()), None, {}, columns=tiling.columns)
-    grid = first.open_grid(root, (*pair.combine.parallel, *pair.members))
+    grid = first.open_grid(root, pair.parts.parallel)
     first.compute(root)
-    sizes = first.spans.sizes
-    count = grid_of([(dim, sizes[dim], tiling.grid[dim]) for dim in pair.members]).size
-    groups = grid_of([(dim, sizes[dim], tiling.grid[dim]) for dim in pair.combine.parallel]).size
+    counts = {name: count for name, count, _ in grid.axes}
+    groups, count = (
+        math.prod((counts[n] for n in names), start=const(1)) for names in (pair.combine.parallel, pair.members)
+    )
     counters = Value("counters", (), TensorType((Dim("groups", groups),), "i32"), {})
     place, builder = Ref(counters.type), root.builder
     members = builder.extent(count, extents)
     if builder.constant_of(members) == 0:
-        members = builder.index(1)  # No block runs, and 0 is no divisor.
-    block = builder.add("program_id", (), None, axis=0)
-    group, member = builder.arith("divui", block, members), builder.arith("remui", block, members)
+        members = builder.index(1)  # No block runs, and no loop may step by 0.
+    group, member = (_number(names, grid, root, extents) for names in (pair.combine.parallel, pair.members))
     builder.block.instructions.append(Instruction("group_barrier", (place, group, members), ()))
     _combine_shares(second, root, member, members, count, tiling)
     arguments = {**first.arguments, **second.arguments, counters: place}
@@ -86,6 +85,16 @@ def emit_shared(
     held, roles = tuple(arguments.values()), roles_of(arguments)
     kernel = Kernel(name, held, written, (grid.size,), builder.block, 4, 1, order=grid.order, roles=roles)
     return Shared(Emitted(kernel, tuple(arguments), estimates=False), counters)
+
+
+def _number(names: Sequence[str], grid: Grid, root: Scope, extents: Mapping[str, int]) -> Ref:
+    """The block's tile among those along these dims, the last of which varies fastest."""
+    builder, total = root.builder, root.builder.index(0)
+    for name, count, tile in (axis for name in names for axis in grid.axes if axis[0] == name):
+        coordinate = builder.arith("divui", root.required_span(name).offset, builder.index(tile))
+        before = builder.arith("muli", total, builder.extent(count, extents))
+        total = builder.arith("addi", before, coordinate)
+    return total
 
 
 def _combine_shares(second: Emitter, root: Scope, member: Ref, members: Ref, count: Size, tiling: Tiling) -> None:

@@ -51,7 +51,7 @@ class Target:
     mma_slowdown: float = 1.4
     reduction_latency: float = 20e-9
     element_time: float = 0.12e-9
-    overlap_saving: float = 0.7e-6
+    overlap_saving: float = 0.5e-6
     barrier_latency: float = 2e-6
 
     @property
