@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from cleave import knobs
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cleave.bindings import ir
     from cleave.runtime.call import Operands
     from cleave.runtime.cuda import Program
+    from cleave.runtime.cuda_driver import Driver
     from cleave.runtime.launch_plan import LaunchPlan
     from cleave.runtime.package import Package, Variant
 
@@ -37,7 +39,7 @@ class Function:
     ``sizes``: those to schedule for; a call takes the schedule of the nearest. Without any, a schedule is made when
     sizes are met that are far (a factor of ``RATIO``) from all known ones. ``arguments``: what messages call them.
     ``static``: symbols whose sizes are compiled in, once for each value that is met. ``schedule``: options of
-    ``cleave-schedule``.
+    ``cleave-schedule``. ``tuned``: a file of tuning results, whose programs are taken on the GPU they were measured on.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class Function:
         static: Sequence[str] = (),
         superopt: bool = True,
         schedule: Mapping[str, Any] | None = None,
+        tuned: str | os.PathLike[str] | None = None,
     ) -> None:
         self.source, self.name, self._arguments, self._static = source, name, tuple(arguments), tuple(static)
         self._asked, self._superopt = tuple(dict(each) for each in sizes), superopt
-        self._schedule = dict(schedule or {})
+        self._schedule, self._tuned = dict(schedule or {}), tuned or knobs.TUNED.value
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
+        self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
         self._programs: dict[tuple[int, str], Program] = {}
         self._lock = threading.RLock()
 
@@ -71,7 +75,7 @@ class Function:
         operands = Operands.of(tensors)
         bound = self._bound(operands)
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
-        variant = special._variant_for(bound)
+        variant = special._variant_for(bound, on_gpu=operands.kind != "host")
         results = run(variant, special._program, operands, sizes or {}, stream)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -140,6 +144,43 @@ class Function:
         ]
         return "".join(f"{row}\n" for row in rows)
 
+    def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
+        """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first."""
+        from cleave.lowering.package import package
+        from cleave.lowering.targets import Target
+        from cleave.passes import registry
+        from cleave.tuner.candidates import variants
+
+        text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+        schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **self._schedule))
+        found = variants(self.optimised, self.name, schedule, count, [Target.parse(target) for target in targets])
+        return package(self.name, [replace(variant, plan=self._named(variant.plan)) for variant in found])
+
+    def tune(self, *tensors: Any, candidates: int = 16, store: str | os.PathLike[str] | None = None) -> Iterator[Any]:
+        """Measure candidates on the GPU with PyTorch's tensors, and keep the fastest in the file ``store``.
+
+        Gives a ``Progress`` after each; what is in the file already is not measured again. Results are compared with
+        the function as written, each reduction in a kernel of its own.
+        """
+        from cleave.runtime.call import Operands
+        from cleave.tuner.check import like
+        from cleave.tuner.store import Store
+        from cleave.tuner.timing import Timer
+        from cleave.tuner.tune import tune
+
+        path = store or self._tuned
+        if not path:
+            raise CleaveError("tuning needs a file for its results", notes=("give store=..., or set CLEAVE_TUNED",))
+        bound = self._bound(Operands.of(tensors))
+        special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
+        sizes = {name: bucket(size) for name, size in bound.items() if name not in special.signature.extents}
+        driver = _current_driver()
+        package = special.candidates(candidates, driver.architecture(), **sizes)
+        plain = Function(special.source, name=self.name, superopt=False, schedule={"iterative_tiling": False})
+        check, what = like(plain(*tensors)), f"{self.name} {sizes}"
+        key, timer = special._key(sizes), Timer()
+        yield from tune(package, tensors, check, timer.microseconds, store=Store(path), key=key, what=what)
+
     # --- compiling ---
 
     def specialised(self, **sizes: int) -> Function:
@@ -157,27 +198,52 @@ class Function:
                     sizes=self._asked,
                     superopt=self._superopt,
                     schedule=self._schedule,
+                    tuned=self._tuned,
                 )
             return self._special[key]
 
-    def _variant_for(self, bound: Sizes) -> Variant:
-        bound = {name: size for name, size in bound.items() if name not in self._signature.extents}
+    def _variant_for(self, bound: Sizes, *, on_gpu: bool) -> Variant:
+        bound = {name: size for name, size in bound.items() if name not in self.signature.extents}
         if self._asked:
             return min((self.variant(**each) for each in self._asked), key=lambda variant: variant.distance(bound))
-        return self.variant(**{name: bucket(size) for name, size in bound.items()})
+        sizes = {name: bucket(size) for name, size in bound.items()}
+        return (on_gpu and self._tuned_for(sizes)) or self.variant(**sizes)
+
+    def _tuned_for(self, sizes: Sizes) -> Variant | None:
+        """What tuning found fastest on this GPU; None if it has not been here."""
+        if not self._tuned:
+            return None
+        found = tuple(sorted(sizes.items()))
+        with self._lock:
+            if found not in self._best:
+                from cleave.runtime.package import Package
+                from cleave.tuner.store import Store
+
+                data = Store(self._tuned).best(self._key(sizes))
+                self._best[found] = Package.from_bytes(data).variants[0] if data else None
+            return self._best[found]
+
+    def _key(self, sizes: Sizes) -> str:
+        """Under which tuning results for these sizes are kept."""
+        from cleave.lowering.package import versions
+        from cleave.tuner.store import key_of
+
+        options = {**self._schedule, "superopt": self._superopt}
+        driver = _current_driver()
+        return key_of(_without_locations(self.source, self.name), sizes, options, driver.device_name(), versions())
 
     def _bound(self, operands: Operands) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
         from cleave.runtime.bind_sizes import bind_sizes
         from cleave.runtime.call import check_ranks
 
-        plan = self._signature
+        plan = self.signature
         check_ranks(plan, operands)
         values = bind_sizes(plan, operands.shapes).values
         return {name: value for name, value in values.items() if name not in plan.extents}
 
     @functools.cached_property
-    def _signature(self) -> LaunchPlan:
+    def signature(self) -> LaunchPlan:
         """The arguments and what is known of the sizes, without steps."""
         from cleave.bindings import ir
         from cleave.dialects.cleave import facts_of
@@ -225,10 +291,8 @@ class Function:
         from cleave.lowering.package import compiled_for
         from cleave.lowering.targets import Target
         from cleave.runtime.cuda import Program
-        from cleave.runtime.cuda_driver import shared_driver
 
-        driver = shared_driver()
-        driver.context()
+        driver = _current_driver()
         target = driver.architecture()
         with self._lock:
             key = (id(variant), target)
@@ -236,6 +300,15 @@ class Function:
                 binaries = compiled_for(variant, [Target.parse(target)]).binaries[target]
                 self._programs[key] = Program(variant.plan, binaries, driver)
             return self._programs[key]
+
+
+def _current_driver() -> Driver:
+    """The driver, in a context."""
+    from cleave.runtime.cuda_driver import shared_driver
+
+    driver = shared_driver()
+    driver.context()
+    return driver
 
 
 def bucket(size: int) -> int:
@@ -254,6 +327,7 @@ def jit(
     static: str = "",
     superopt: bool = True,
     schedule: Mapping[str, Any] | None = None,
+    tuned: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
 
@@ -263,7 +337,9 @@ def jit(
     ``facts`` on sizes, such as "n = 16*n16"; ``sizes`` and ``static`` ("d e") as in ``Function``.
     """
     if function is None:
-        return functools.partial(jit, facts=facts, sizes=sizes, static=static, superopt=superopt, schedule=schedule)
+        return functools.partial(
+            jit, facts=facts, sizes=sizes, static=static, superopt=superopt, schedule=schedule, tuned=tuned
+        )
     from cleave.language.trace import parameter_names, trace
 
     text = _graph_text(trace(function, facts))
@@ -275,6 +351,7 @@ def jit(
         static=static.split(),
         superopt=superopt,
         schedule=schedule,
+        tuned=tuned,
     )
     return functools.update_wrapper(made, function)
 
@@ -317,6 +394,12 @@ def _graph_text(graph: Graph, *, empty_rows: bool = False) -> str:
         module = ir.Module.create()
         from_graph(graph, module, {EMPTY_ROWS: ir.StringAttr.get("zero")} if empty_rows else {})
         return str(module.operation.get_asm(enable_debug_info=True))
+
+
+def _without_locations(text: str, name: str) -> str:
+    """The same module whatever file it was written in."""
+    _, module = _parsed(text, name)
+    return str(module)
 
 
 def _with_extents(text: str, name: str, sizes: Sizes) -> str:

@@ -17,6 +17,19 @@ class Flag:
         return os.environ.get(self.variable, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
-TRACEBACK = Flag("CLEAVE_TRACEBACK", "print the Python traceback of an internal error")
+@dataclass(frozen=True)
+class Text:
+    """A variable whose value is taken as it is; empty where it is not set."""
 
-KNOBS = (TRACEBACK,)
+    variable: str
+    doc: str
+
+    @property
+    def value(self) -> str:
+        return os.environ.get(self.variable, "")
+
+
+TRACEBACK = Flag("CLEAVE_TRACEBACK", "print the Python traceback of an internal error")
+TUNED = Text("CLEAVE_TUNED", "a file of tuning results, made by cleave-tune, whose programs are taken")
+
+KNOBS = (TRACEBACK, TUNED)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import multiprocessing
+import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cleave.bench.subgraphs import Sizes, Subgraph
+from cleave.bench.subgraphs import subgraphs as subgraphs_by_name
 from cleave.errors import CleaveError
 
 TOLERANCE = 4e-3
 """Of ‖out − ref‖ / ‖ref‖ for f16 results; twice the error of PyTorch's eager program is allowed beyond it."""
+OURS = ("cleave", "model")
 ABLATIONS: Mapping[str, Mapping[str, bool]] = {
     "": {},
     "no-superopt": {"superopt": False},
@@ -27,7 +33,11 @@ ABLATIONS: Mapping[str, Mapping[str, bool]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One program at one shape. ``microseconds`` by label: "cleave" and the baselines; ``error`` of our numbers."""
+    """One function at one shape.
+
+    ``microseconds`` by label: "cleave", the fastest of our programs, "model", the one that the cost model prefers, and
+    the baselines. ``error`` is of our numbers, ``program`` says which program was the fastest.
+    """
 
     subgraph: str
     shape: str
@@ -38,11 +48,12 @@ class Row:
     error: float
     wrong: str
     microseconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    program: str = ""
 
     @property
     def best(self) -> tuple[str, float]:
         """The fastest baseline."""
-        others = {label: us for label, us in self.microseconds.items() if label != "cleave"}
+        others = {label: us for label, us in self.microseconds.items() if label not in OURS}
         return min(others.items(), key=lambda item: item[1], default=("none", float("nan")))
 
     @property
@@ -55,46 +66,85 @@ def package_path(folder: Path, subgraph: str, shape: str, ablation: str) -> Path
     return folder / f"{subgraph}.{shape}{'.' * bool(ablation)}{ablation}.cleave"
 
 
+@dataclass(frozen=True)
+class Job:
+    """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1."""
+
+    subgraph: str
+    shape: str
+    ablation: str
+    folder: Path
+    target: str
+    candidates: int
+
+
 def prepare(
-    subgraphs: Sequence[Subgraph], shapes: str, folder: Path, target: str, ablations: Sequence[str] = ("",)
+    subgraphs: Sequence[Subgraph],
+    shapes: str,
+    folder: Path,
+    target: str,
+    ablations: Sequence[str] = ("",),
+    *,
+    candidates: int = 1,
+    jobs: int = 1,
 ) -> Iterator[str]:
-    """Compile and write a package for each shape whose label contains ``shapes``; a line for each."""
+    """Compile and write a package for each shape whose label contains ``shapes``; a line for each, as they are done."""
     folder.mkdir(parents=True, exist_ok=True)
-    for subgraph in subgraphs:
-        for label, sizes in subgraph.shapes.items():
-            if shapes in label:
-                for ablation in ablations:
-                    yield _prepared(subgraph, label, sizes, folder, target, ablation)
+    wanted = [
+        Job(subgraph.name, label, ablation, folder, target, 1 if ablation else candidates)
+        for subgraph in subgraphs
+        for label in subgraph.shapes
+        if shapes in label
+        for ablation in ablations
+    ]
+    if jobs == 1:
+        yield from map(prepared, wanted)
+        return
+    processors = multiprocessing.Manager().Queue()
+    for processor in itertools.islice(itertools.cycle(sorted(os.sched_getaffinity(0))), jobs):
+        processors.put(processor)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _stay_on_one, (processors,)) as pool:
+        for done in as_completed([pool.submit(prepared, job) for job in wanted]):
+            yield done.result()
 
 
-def _prepared(subgraph: Subgraph, label: str, sizes: Sizes, folder: Path, target: str, ablation: str) -> str:
-    started, path = time.monotonic(), package_path(folder, subgraph.name, label, ablation)
+def _stay_on_one(processors: Any) -> None:
+    """Each process and the compilers that it starts have a processor of their own."""
+    os.sched_setaffinity(0, {processors.get()})
+
+
+def prepared(job: Job) -> str:
+    """Make one package; what came of it in a line."""
+    subgraph, started = subgraphs_by_name()[job.subgraph], time.monotonic()
+    sizes, static = subgraph.shapes[job.shape], subgraph.static.split()
     try:
-        special = _jitted(subgraph.function, ablation).specialised(
-            **{name: sizes[name] for name in subgraph.static.split()}
-        )
-        rest = {name: size for name, size in sizes.items() if name not in subgraph.static.split()}
-        package = special.package(target, sizes=[rest])
-        package.save(path)
+        special = _jitted(job.subgraph, job.ablation).specialised(**{name: sizes[name] for name in static})
+        rest = {name: size for name, size in sizes.items() if name not in static}
+        if job.candidates > 1:
+            package = special.candidates(job.candidates, job.target, **rest)
+        else:
+            package = special.package(job.target, sizes=[rest])
+        package.save(package_path(job.folder, job.subgraph, job.shape, job.ablation))
         launches = len(package.variants[0].plan.launches)
-        result = f"{launches} launch{'es' * (launches > 1)}"
+        result = f"{len(package.variants)} programs, the first of {launches} launch{'es' * (launches > 1)}"
     except CleaveError as error:
         result = f"REFUSED {error.message}"
-    return f"{subgraph.name} {label} {ablation}: {result}, {time.monotonic() - started:.1f} s"
+    return f"{job.subgraph} {job.shape} {job.ablation}: {result}, {time.monotonic() - started:.1f} s"
 
 
 @cache
-def _jitted(function: Callable[..., Any], ablation: str) -> Any:
+def _jitted(subgraph: str, ablation: str) -> Any:
     import cleave
 
-    return cleave.jit(function, schedule=ABLATIONS[ablation])
+    return cleave.jit(subgraphs_by_name()[subgraph].function, schedule=ABLATIONS[ablation])
 
 
 def measure(
     subgraphs: Sequence[Subgraph], folder: Path, baselines: Sequence[str], seconds: float, ablations: Sequence[str]
 ) -> Iterator[Row]:
     """A row for each package of the folder, as long as time is left; a wrong result is not timed."""
-    from cleave.bench.timing import Timer
+    from cleave.tuner.timing import Timer
 
     timer, deadline = Timer(), time.monotonic() + seconds
     for subgraph in subgraphs:
@@ -118,30 +168,43 @@ def _measured(
         wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
         eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
         allowed = max(TOLERANCE, 2 * _error(_listed(eager), wanted))
-        error, wrong = _checked(package, tensors, wanted, allowed)
-        times = {} if wrong else {"cleave": timer.microseconds(_call(package, tensors))}
+        ours = _ours(package, tensors, wanted, allowed, timer)
         if not others:
             others = dict(_baseline_times(subgraph, tensors, wanted, allowed, baselines, timer))
         moved = sum(t.numel() * t.element_size() for t in (*tensors, *_listed(eager)))
-        flops, times = subgraph.flops(sizes), {**times, **others}
-        yield Row(subgraph.name, label, ablation, dict(sizes), flops, moved, error, wrong, times)
+        flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
+        yield Row(
+            subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program
+        )  # fmt: skip
 
 
-def _checked(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float) -> tuple[float, str]:
-    """The error, and what is wrong, if anything is; three runs must agree to the bit."""
-    try:
-        runs = [_listed(package(*tensors)) for _ in range(3)]
-    except CleaveError as error:
-        return float("nan"), error.message
-    error = _error(runs[0], wanted)
-    if not error <= allowed:
-        return error, f"error {error:.1e}, {allowed:.1e} is allowed"
-    same = all(bool((a == b).all()) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
-    return error, "" if same else "runs differ"
+@dataclass(frozen=True)
+class _Ours:
+    error: float
+    wrong: str
+    microseconds: Mapping[str, float]
+    program: str
 
 
-def _call(package: Any, tensors: Sequence[Any]) -> Any:
-    return lambda: package(*tensors)
+def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, timer: Any) -> _Ours:
+    """All programs of the package, the fastest and the first one; what is wrong with any of them."""
+    from cleave.tuner.tune import fastest, measure
+
+    errors: list[float] = []
+
+    def check(results: Sequence[Any]) -> str:
+        errors.append(_error(results, wanted))
+        return "" if errors[-1] <= allowed else f"error {errors[-1]:.1e}, {allowed:.1e} is allowed"
+
+    found = [(v, measure(package, v, tensors, check, timer.microseconds)) for v in package.variants]
+    wrong = "; ".join(f"{variant.label}: {result.refused}" for variant, result in found if result.refused)
+    best, worst = fastest(found), max(errors, default=float("nan"))
+    if best is None:
+        return _Ours(worst, wrong, {}, "")
+    times = {variant.label: result.microseconds for variant, result in found if result.microseconds is not None}
+    first = times.get(package.variants[0].label)
+    model = {"model": first} if first is not None and len(found) > 1 else {}
+    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label)
 
 
 def _baseline_times(

@@ -66,7 +66,7 @@ def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int
 
 def _lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]], index: int) -> dict[str, list[KernelModule]]:
     """For each launch the kernels that its ``index``-th candidate (or its last one) is lowered to."""
-    program = _with(scheduled.program, [candidates[min(index, len(candidates) - 1)] for candidates in tried])
+    program = with_candidates(scheduled.program, [candidates[min(index, len(candidates) - 1)] for candidates in tried])
     ctx = context(allow_unregistered=True)
     with ctx, ir.Location.unknown(ctx):
         module = ir.Module.create()
@@ -82,7 +82,7 @@ def _belongs(kernel: str, launch: str) -> bool:
     return kernel == launch or kernel.startswith(f"{launch}__")
 
 
-def _with(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
+def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
     launches = [
         replace(launch, kernel=replace(candidate.kernel, name=launch.kernel.name), operands=candidate.operands)
         for launch, candidate in zip(program.launches, chosen, strict=True)
@@ -149,6 +149,6 @@ def _chosen(scheduled: Scheduled, ranked: Sequence[tuple[Candidate, ...]], optio
         if candidates[0].rejected:
             reasons = tuple(dict.fromkeys(candidate.rejected for candidate in candidates if candidate.rejected))
             raise CleaveError(f"no candidate for kernel '{launch.kernel.name}' can be compiled", notes=reasons[:4])
-    program = _with(scheduled.program, [candidates[0] for candidates in ranked])
+    program = with_candidates(scheduled.program, [candidates[0] for candidates in ranked])
     seconds = sum(candidates[0].cost.running for candidates in ranked) + launch_time(len(ranked), options.target)
     return replace(scheduled, program=program, candidates=tuple(ranked), seconds=seconds)

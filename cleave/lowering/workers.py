@@ -100,14 +100,14 @@ class Worker:
 
 
 class Workers:
-    """``count`` workers (default: one for each CPU, 8 at most), each started when first needed.
+    """``count`` workers, each started when first needed; by default one for each CPU of the process, 8 at most.
 
     A context manager: leaving it waits for what was submitted; leaving it by an exception ends everything at once.
     Results do not depend on which worker computes them. ``python`` is the interpreter that has Triton.
     """
 
     def __init__(self, count: int | None = None, python: str = sys.executable) -> None:
-        self.count = count or min(os.cpu_count() or 1, 8)
+        self.count = count or min(len(os.sched_getaffinity(0)), 8)
         self._threads = ThreadPoolExecutor(self.count, thread_name_prefix="cleave-triton")
         self._all = [Worker(python) for _ in range(self.count)]
         # Last in, first out: few requests start few processes.

@@ -40,19 +40,24 @@ class Schedule:
     superopt: bool = True
     combine: Combine = "auto"
 
-    def apply(self, ctx: ir.Context, module: ir.Module) -> None:
-        options = ScheduleOptions(
+    @property
+    def options(self) -> ScheduleOptions:
+        """What the scheduler is told. CleaveError for sizes that are none and an unknown target."""
+        return ScheduleOptions(
             target_named(self.target),
             parse_sizes(self.sizes),
             self.iterative_tiling,
             self.horizontal_fusion,
             combine=self.combine,
         )
+
+    def apply(self, ctx: ir.Context, module: ir.Module) -> None:
+        options = self.options
         with ctx, ir.Location.unknown(ctx):
             functions = tensor_functions(module)
             _check_sizes(options.sizes, [func for group in functions for func in group])
             for alternatives in functions:
-                admitted = self._admitted(alternatives)
+                admitted = self.admitted(alternatives)
                 names = [name_of(func) for func in admitted]
                 scheduled, index = _best(admitted, options)
                 best = self.refined(scheduled, options)
@@ -68,7 +73,7 @@ class Schedule:
         """The schedule after a closer look at its candidates; here the model's own choice."""
         return scheduled
 
-    def _admitted(self, alternatives: list[ir.Operation]) -> list[ir.Operation]:
+    def admitted(self, alternatives: list[ir.Operation]) -> list[ir.Operation]:
         """The source function and the alternatives that no ablation switches off."""
         source, *others = alternatives
         if not self.superopt:

@@ -36,6 +36,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxGetDevice": (ctypes.POINTER(c_int),),
     "cuDeviceGet": (ctypes.POINTER(c_int), c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_Handle), c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
     "cuDeviceGetAttribute": (ctypes.POINTER(c_int), c_int, c_int),
     "cuMemAlloc_v2": (_U64, c_size_t),
     "cuMemFree_v2": (c_uint64,),
@@ -117,6 +118,12 @@ class Driver:
         for number, attribute in zip(found, _COMPUTE_CAPABILITY, strict=True):
             self._call("look at the GPU", "cuDeviceGetAttribute", byref(number), attribute, self.current_device())
         return f"sm_{found[0].value}{found[1].value}"
+
+    def device_name(self) -> str:
+        """Of the current context's GPU: "NVIDIA H200"."""
+        name = ctypes.create_string_buffer(128)
+        self._call("look at the GPU", "cuDeviceGetName", name, len(name), self.current_device())
+        return name.value.decode(errors="replace")
 
     def array(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
         """New memory on the current GPU, freed when nobody refers to the array."""

@@ -29,7 +29,7 @@ _INDEX = "package.json"
 
 @dataclass(frozen=True)
 class Variant:
-    """One schedule. ``sizes``: those it was made for. ``ttir``: the text of each kernel.
+    """One schedule. ``sizes``: those it was made for. ``ttir``: the text of each kernel. ``label``: says which it is.
 
     ``binaries``: for each architecture ("sm_90") the kernels by name.
     """
@@ -38,6 +38,7 @@ class Variant:
     ttir: Mapping[str, str]
     binaries: Mapping[str, Mapping[str, Kernel]] = field(default_factory=dict[str, Mapping[str, Kernel]])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    label: str = ""
 
     def distance(self, sizes: Mapping[str, int]) -> float:
         """How far from the sizes it was made for these are: the sum of the logarithms of their ratios."""
@@ -116,7 +117,8 @@ class Package:
                 _add(archive, f"{number}/{target}/{name}.cubin", kernel.cubin)
             binaries[target] = {name: _described(kernel) for name, kernel in kernels.items()}
         plan = json.loads(variant.plan.to_json())
-        return {"sizes": dict(variant.sizes), "plan": plan, "kernels": list(variant.ttir), "binaries": binaries}
+        kernels, label = list(variant.ttir), variant.label
+        return {"label": label, "sizes": dict(variant.sizes), "plan": plan, "kernels": kernels, "binaries": binaries}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""
@@ -170,7 +172,7 @@ def _read(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Varia
         }
         for target, kernels in entry["binaries"].items()
     }
-    return Variant(LaunchPlan.from_json(json.dumps(entry["plan"])), ttir, binaries, entry["sizes"])
+    return Variant(LaunchPlan.from_json(json.dumps(entry["plan"])), ttir, binaries, entry["sizes"], entry["label"])
 
 
 def _kernel(described: dict[str, Any], cubin: bytes) -> Kernel:

@@ -38,6 +38,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
     prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
     prepare.add_argument("--target", default="sm_90")
+    prepare.add_argument("--candidates", type=int, default=1, help="programs for each shape, to be measured")
+    prepare.add_argument("--jobs", type=int, default=1, help="processes")
     run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
     run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
     run.add_argument("--seconds", type=float, default=600, help="after which no further shape is begun")
@@ -78,7 +80,16 @@ def _prepare(parsed: argparse.Namespace) -> int:
     from cleave.bench.run import prepare
 
     refused = 0
-    for line in prepare(_chosen(parsed.only), parsed.shapes, parsed.folder, parsed.target, _ablations(parsed)):
+    done = prepare(
+        _chosen(parsed.only),
+        parsed.shapes,
+        parsed.folder,
+        parsed.target,
+        _ablations(parsed),
+        candidates=parsed.candidates,
+        jobs=parsed.jobs,
+    )
+    for line in done:
         print(line, flush=True)
         refused += "REFUSED" in line
     return int(refused > 0)
@@ -87,7 +98,7 @@ def _prepare(parsed: argparse.Namespace) -> int:
 def _run(parsed: argparse.Namespace) -> int:
     from cleave.bench.report import table
     from cleave.bench.run import environment, measure, write_rows
-    from cleave.bench.timing import Timer
+    from cleave.tuner.timing import Timer
 
     labels = parsed.baselines.split(",")
     unknown = [label for label in labels if label and label not in BASELINES]

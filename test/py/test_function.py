@@ -48,7 +48,7 @@ def test_static_sizes_are_compiled_in() -> None:
     narrow, wide = _inputs(4, 4, 16), _inputs(4, 4, 32)
     for inputs in (narrow, wide):
         np.testing.assert_allclose(attention(*inputs), _expected(*inputs), atol=2e-3)
-    assert attention.specialised(d=32)._signature.extents["d"] == 32
+    assert attention.specialised(d=32).signature.extents["d"] == 32
 
 
 def test_buckets() -> None:

@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "lowering": BASE | {"dialects", "bindings", "search", "schedule", "passes", "runtime"},
     "runtime": BASE | {"dialects"},
     "language": BASE | {"dialects"},
-    "bench": BASE | {"dialects", "language", "runtime"},
+    "tuner": BASE | {"dialects", "bindings", "schedule", "passes", "lowering", "runtime"},
+    "bench": BASE | {"dialects", "language", "runtime", "tuner"},
 }
 NO_MLIR = ("dialects", "search", "schedule", "runtime", "language", "bench")
 MLIR_FILES = {"dialects/cleave.py"}

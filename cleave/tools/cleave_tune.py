@@ -1,0 +1,90 @@
+"""``cleave-tune``: measure the schedules of a function on the GPU in hand, and keep the fastest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cleave.errors import CleaveError
+
+_TORCH = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8",
+    "i32": "int32", "i64": "int64",
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    try:
+        return _list(parsed.store) if parsed.list else _tune(parsed)
+    except CleaveError as error:
+        print(f"cleave-tune: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cleave-tune", description=__doc__)
+    parser.add_argument("input", nargs="?", type=Path, help="linalg on tensors, or our dialect")
+    parser.add_argument(
+        "--store", type=Path, required=True, help="the file of results, for CLEAVE_TUNED"
+    )
+    parser.add_argument("--list", action="store_true", help="show what the file holds, and do nothing else")
+    parser.add_argument("--sizes", default="", help="of all dynamic dims, as in m=16,n=4096")
+    parser.add_argument("--function", help="one of several functions")
+    parser.add_argument("--candidates", type=int, default=16, help="how many programs are measured (default 16)")
+    return parser
+
+
+def _list(store: Path) -> int:
+    from cleave.tuner.store import Store
+
+    for what, microseconds in Store(store).rows():
+        print(f"{microseconds:9.1f} µs  {what}")
+    return 0
+
+
+def _tune(parsed: argparse.Namespace) -> int:
+    import cleave
+    from cleave.passes.schedule import parse_sizes
+
+    if parsed.input is None:
+        raise CleaveError("no input", notes=("usage: cleave-tune IN.mlir --sizes m=16 --store FILE",))
+    function = cleave.compile(parsed.input, parsed.function)
+    tensors = _inputs(function, parse_sizes(parsed.sizes))
+    right = 0
+    for progress in function.tune(*tensors, candidates=parsed.candidates, store=parsed.store):
+        print(progress, file=sys.stderr, flush=True)
+        right += progress.measured.microseconds is not None
+    if not right:
+        raise CleaveError("no candidate is right", notes=("the lines above say what is wrong with each",))
+    return 0
+
+
+def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
+    """Random tensors on the GPU."""
+    from cleave.runtime.bind_sizes import Sizes
+    from cleave.runtime.layout import shape_of
+
+    torch, plan = import_module("torch"), function.signature
+    bound = Sizes(plan.facts)
+    bound.add({**plan.extents, **sizes}, "the given sizes")
+    shapes = [shape_of(spec, bound) for spec in plan.arguments]
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    return [_drawn(torch, spec.dtype, shape, generator) for spec, shape in zip(plan.arguments, shapes, strict=True)]
+
+
+def _drawn(torch: Any, dtype: str, shape: tuple[int, ...], generator: Any) -> Any:
+    kind = getattr(torch, _TORCH.get(dtype, "float32"))
+    if kind.is_floating_point:
+        return torch.randn(shape, generator=generator, device="cuda").to(kind)
+    return torch.randint(0, 2, shape, generator=generator, device="cuda").to(kind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

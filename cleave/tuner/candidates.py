@@ -1,0 +1,130 @@
+"""The programs worth measuring: the cost model's best, over alternatives, schedules and split counts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.lowering.compile_candidates import with_candidates
+from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.package import variant_of
+from cleave.lowering.targets import Target
+from cleave.passes.functions import name_of, tensor_functions
+from cleave.passes.graph_io import meant_graph
+from cleave.passes.schedule import Schedule
+from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.package import Variant
+from cleave.schedule.arrange import arranged
+from cleave.schedule.cost import program_cost
+from cleave.schedule.scheduler import COARSE, Candidate, Scheduled, ScheduleOptions, default_sizes, schedule
+from cleave.schedule.tile_program import TileProgram
+
+ALTERNATIVES = 4
+"""Alternatives of which schedules are tried: those of least predicted time."""
+SHARE = (0.5, 1.0, 2.0)
+"""Split counts that are tried, as multiples of the model's choice."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One program; ``seconds`` are predicted."""
+
+    label: str
+    scheduled: Scheduled
+    seconds: float
+
+
+def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> list[Choice]:
+    """The ``count`` programs of least predicted time, the model's choice first.
+
+    ``graphs``: the source and its alternatives. CleaveError, located, where none can be scheduled.
+    """
+    rough: list[tuple[float, int]] = []
+    failure: CleaveError | None = None
+    for index, graph in enumerate(graphs):
+        try:
+            rough.append((schedule(graph, replace(options, max_tilings=COARSE)).seconds, index))
+        except CleaveError as error:
+            failure = failure or error
+    if not rough:
+        raise failure or CleaveError("nothing to schedule")
+    found: list[Choice] = []
+    for _, index in sorted(rough)[:ALTERNATIVES]:
+        found += _of_alternative(index, schedule(graphs[index], options), options, count)
+    return sorted(found, key=lambda choice: choice.seconds)[:count]
+
+
+def _of_alternative(index: int, scheduled: Scheduled, options: ScheduleOptions, count: int) -> Iterator[Choice]:
+    """The first candidates of all launches, and other numbers of parts for the very first."""
+    sizes = default_sizes(scheduled.program.graph, options.sizes)
+    for rank in range(count):
+        chosen = [_fitting(candidates, options)[rank:][:1] for candidates in scheduled.candidates]
+        if not all(chosen):
+            return
+        program = with_candidates(scheduled.program, [candidate for (candidate,) in chosen])
+        for counts in _counts(program) if rank < 2 else [dict(program.choices)]:
+            each = replace(scheduled, program=replace(program, choices=counts))
+            seconds = program_cost(program, {**sizes, **scheduled.program.graph.extents, **counts}, options.target)
+            yield Choice(_label(index, [c for (c,) in chosen], counts), each, seconds)
+
+
+def _fitting(candidates: Sequence[Candidate], options: ScheduleOptions) -> list[Candidate]:
+    return [candidate for candidate in candidates if candidate.cost.fits(options.target)]
+
+
+def _counts(program: TileProgram) -> Iterator[dict[str, int]]:
+    for shares in itertools.product(SHARE, repeat=len(program.choices)):
+        pairs = zip(program.choices.items(), shares, strict=True)
+        yield {name: max(1, int(count * share)) for (name, count), share in pairs}
+
+
+def _label(index: int, candidates: Sequence[Candidate], counts: Mapping[str, int]) -> str:
+    kernels = "; ".join(_described(candidate) for candidate in candidates)
+    parts = "".join(f", {name} = {count}" for name, count in counts.items())
+    return f"alternative {index}: {kernels}{parts}"
+
+
+def _described(candidate: Candidate) -> str:
+    tiling, kernel = candidate.tiling, candidate.kernel
+    tiles = {**tiling.grid, **tiling.reduced}
+    shape = " ".join(f"{name}={extent}{'*' * (name in tiling.resident)}" for name, extent in tiles.items())
+    return f"{shape} / {kernel.num_warps} warps, {kernel.num_stages} stages"
+
+
+def variants(
+    text: str, function: str, pass_: Schedule, count: int, targets: Sequence[Target] = ()
+) -> list[Variant]:
+    """The candidates for one function of a module after ``cleave-superopt``, compiled; those that spill or do not fit
+    are left out (the model's own choice always stays). ``pass_`` has the options."""
+    options = pass_.options
+    ctx = context(allow_unregistered=True)
+    with ctx, ir.Location.unknown(ctx):
+        module = ir.Module.parse(text)
+        graphs = [
+            meant_graph(func).named(function).deduplicated()
+            for group in tensor_functions(module)
+            if name_of(group[0]) == function
+            for func in pass_.admitted(group)
+        ]
+        lowered = [_lowered(choice, options, ctx) for choice in choices(graphs, options, count)]
+        found: list[Variant] = []
+        for number, (choice, each) in enumerate(lowered):
+            try:
+                variant = variant_of(each, function, targets, sizes=options.sizes)
+            except CleaveError:
+                if number == 0:
+                    raise
+                continue
+            found.append(replace(variant, label=choice.label))
+    return found
+
+
+def _lowered(choice: Choice, options: ScheduleOptions, ctx: ir.Context) -> tuple[Choice, ir.Module]:
+    module = ir.Module.create()
+    from_tile_program(arranged(choice.scheduled, options), module)
+    LowerToTriton().apply(ctx, module)
+    return choice, module
