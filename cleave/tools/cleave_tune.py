@@ -31,9 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cleave-tune", description=__doc__)
     parser.add_argument("input", nargs="?", type=Path, help="linalg on tensors, or our dialect")
-    parser.add_argument(
-        "--store", type=Path, required=True, help="the file of results, for CLEAVE_TUNED"
-    )
+    parser.add_argument("--store", type=Path, required=True, help="the file of results, for CLEAVE_TUNED")
     parser.add_argument("--list", action="store_true", help="show what the file holds, and do nothing else")
     parser.add_argument("--sizes", default="", help="of all dynamic dims, as in m=16,n=4096")
     parser.add_argument("--function", help="one of several functions")

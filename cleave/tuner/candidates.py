@@ -95,9 +95,7 @@ def _described(candidate: Candidate) -> str:
     return f"{shape} / {kernel.num_warps} warps, {kernel.num_stages} stages"
 
 
-def variants(
-    text: str, function: str, pass_: Schedule, count: int, targets: Sequence[Target] = ()
-) -> list[Variant]:
+def variants(text: str, function: str, pass_: Schedule, count: int, targets: Sequence[Target] = ()) -> list[Variant]:
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that spill or do not fit
     are left out (the model's own choice always stays). ``pass_`` has the options."""
     options = pass_.options
