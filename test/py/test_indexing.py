@@ -119,8 +119,8 @@ def test_splits_of_joined_and_of_gathered_dims(parts: int) -> None:
     """Past the end of a part lies the next one: it is in memory, and in no sum of this part."""
     b = GraphBuilder("split_after")
     x, y, i = b.input("p", "f32"), b.input("q", "f32"), b.input("n", "i32")
-    joined = b.concat(b.exp(x), y, dims=["p", "q"], into="n=p+q")
-    picked = b.gather(b.rename(b.exp(y), from_="q", to="r=q"), i, dim="r")
+    joined = b.concat(x, y, dims=["p", "q"], into="n=p+q")
+    picked = b.gather(b.rename(y, from_="q", to="r=q"), i, dim="r")
     found = [b.split(v, dim="n", into=["s", "t=ceildiv(n,s)"]) for v in (joined, picked)]
     sums = [b.reduce(v, kind="sum", over=["t"]) for v in found]
     graph = b.build(*(b.reduce(v, kind="sum", over=["s"]) for v in sums))
@@ -128,5 +128,5 @@ def test_splits_of_joined_and_of_gathered_dims(parts: int) -> None:
     x, y = (rng.standard_normal(n).astype(np.float32) for n in (19, 24))
     indices = rng.integers(0, 24, 43).astype(np.int32)
     out = compile_graph(graph)([x, y, indices], {"s": parts})
-    expected = [np.exp(x).sum() + y.sum(), np.exp(y)[indices].sum()]
+    expected = [x.sum() + y.sum(), y[indices].sum()]
     np.testing.assert_allclose(out, expected, rtol=1e-5)
