@@ -278,7 +278,7 @@ class Function:
         ctx, module = _parsed(self.optimised, self.name)
         with ctx:
             text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **self._schedule)
+            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **{"aligned": True, **self._schedule})
             self._apply(module, "cleave-lower-to-triton")
         return ctx, module
 

@@ -14,7 +14,7 @@ from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
-from cleave.passes.functions import name_of
+from cleave.passes.functions import is_private, name_of
 from cleave.runtime.cuda import Kernel
 from cleave.runtime.package import Package, Variant
 
@@ -34,7 +34,7 @@ def variant_of(
     """
     kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
     plan = plan_of(module, function, kernels)
-    launched = {launch.kernel: kernels[launch.kernel].text for launch in plan.launches}
+    launched = {launch.kernel: kernels[launch.kernel].text for launch in plan.possible_launches}
     variant = Variant(plan, launched, {}, dict(sizes or {}))
     return compiled_for(variant, targets, workers)
 
@@ -44,7 +44,7 @@ def package_of(module: ir.Module, target: Target | str) -> Package:
     hosts = [
         name_of(op.operation)
         for op in module.body.operations
-        if op.operation.name == "func.func" and op.operation.regions[0].blocks
+        if op.operation.name == "func.func" and op.operation.regions[0].blocks and not is_private(op.operation)
     ]
     if len(hosts) != 1:
         found = ", ".join(hosts) or "none"
@@ -56,7 +56,7 @@ def package_of(module: ir.Module, target: Target | str) -> Package:
 def compiled_for(variant: Variant, targets: Sequence[Target], workers: Workers | None = None) -> Variant:
     """The variant with binaries for these targets too."""
     new = [target for target in targets if target.name not in variant.binaries]
-    launches = {launch.kernel: launch for launch in variant.plan.launches}
+    launches = {launch.kernel: launch for launch in variant.plan.possible_launches}
     requests = [
         KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages).request(target)
         for target in new

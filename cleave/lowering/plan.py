@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -10,6 +11,7 @@ from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.to_triton import written_arguments
 from cleave.passes.diagnostics import position_of
+from cleave.passes.tile_io import ALIGNED
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, Step, TensorSpec, View
 
 _CHOICES = "cleave.choices"
@@ -61,7 +63,17 @@ class _Reader:
         choices = cleave.plain("strings", attributes[_CHOICES]) if _CHOICES in attributes else ()
         position = position_of(self.func.location)
         location = str(position) if position else None
-        return LaunchPlan(self.function, arguments, tuple(steps), results, facts, self.extents, location, choices)
+        plan = LaunchPlan(self.function, arguments, tuple(steps), results, facts, self.extents, location, choices)
+        return replace(plan, aligned=self._aligned())
+
+    def _aligned(self) -> LaunchPlan | None:
+        if ALIGNED not in self.func.attributes:
+            return None
+        name = ir.FlatSymbolRefAttr(self.func.attributes[ALIGNED]).value
+        if name not in self.functions or ALIGNED in self.functions[name].attributes:
+            text = f"'{name}' is no aligned form of '{self.function}'"
+            raise CleaveError(text, position_of(self.func.location))
+        return _Reader(self.functions, self.kernels, name).plan()
 
     def _step(self, op: ir.Operation) -> Step:
         if op.name == "func.call":

@@ -10,9 +10,16 @@ def name_of(func: ir.Operation) -> str:
     return ir.StringAttr(func.attributes["sym_name"]).value
 
 
+def is_private(func: ir.Operation) -> bool:
+    attributes = func.attributes
+    return "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value == "private"
+
+
 def callees(op: ir.Operation) -> set[str]:
-    """The names of the functions that calls inside ``op`` refer to."""
+    """The names of the functions that calls inside ``op`` refer to, and of its own aligned form."""
     names: set[str] = set()
+    if "cleave.aligned" in op.attributes:
+        names.add(ir.FlatSymbolRefAttr(op.attributes["cleave.aligned"]).value)
 
     def visit(inner: ir.Operation) -> ir.WalkResult:
         if inner.name == "func.call":

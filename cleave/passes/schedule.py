@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
+from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph, to_graph
 from cleave.passes.tile_io import from_tile_program
+from cleave.schedule.alignment import aligned
 from cleave.schedule.arrange import arranged
 from cleave.schedule.explain import table
 from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
+from cleave.schedule.tile_program import TileProgram
 
 CHOSEN = "cleave.alternative"
 """On a host function: which of several alternatives was scheduled, by its name."""
@@ -27,6 +30,7 @@ class Schedule:
     ``sizes``: representative sizes of dynamic dims for the cost model, as in "m=128,n=4096"; the kernels take any.
     Ablations: ``superopt=off`` passes over all alternatives, ``split=off`` over those that cut a dim into parts (parts
     that the source itself has stay), ``iterative_tiling=off`` and ``horizontal_fusion=off`` fuse no reductions.
+    ``aligned``: also a form for sizes of which rows are whole vectors, which launches take where it is one of them.
     ``combine``: launches one after the other (plain), overlapping (pdl), in one where that is possible (share), or what
     costs least (auto).
     """
@@ -38,6 +42,7 @@ class Schedule:
     horizontal_fusion: bool = True
     split: bool = True
     superopt: bool = True
+    aligned: bool = False
     combine: Combine = "auto"
 
     @property
@@ -59,15 +64,28 @@ class Schedule:
             for alternatives in functions:
                 admitted = self.admitted(alternatives)
                 names = [name_of(func) for func in admitted]
-                scheduled, index = _best(admitted, options)
-                best = self.refined(scheduled, options)
-                if self.explain:
-                    print(table(best, options.target), file=sys.stderr)
+                program, index = self._program(admitted, options)
                 for func in alternatives:
                     func.erase()
-                host = from_tile_program(arranged(best, options), module)
+                host = from_tile_program(program, module)
                 if len(names) > 1:
                     host.attributes[CHOSEN] = ir.StringAttr.get(names[index])
+
+    def _program(self, alternatives: list[ir.Operation], options: ScheduleOptions) -> tuple[TileProgram, int]:
+        """The program of the best alternative, judged in its aligned form if it has one; and which one that is."""
+        graphs = [meant_graph(func).named(name_of(alternatives[0])).deduplicated() for func in alternatives]
+        forms = [aligned(graph, options.sizes) if self.aligned else None for graph in graphs]
+        best, index = _best([form or graph for form, graph in zip(forms, graphs, strict=True)], alternatives, options)
+        program = self._arranged(best, options)
+        if forms[index] is None:
+            return program, index
+        return replace(self._arranged(schedule(graphs[index], options), options), aligned=program), index
+
+    def _arranged(self, scheduled: Scheduled, options: ScheduleOptions) -> TileProgram:
+        refined = self.refined(scheduled, options)
+        if self.explain:
+            print(table(refined, options.target), file=sys.stderr)
+        return arranged(refined, options)
 
     def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
         """The schedule after a closer look at its candidates; here the model's own choice."""
@@ -106,14 +124,14 @@ def _check_sizes(sizes: Mapping[str, int], functions: Sequence[ir.Operation]) ->
         raise CleaveError(f"no function has a size '{strange}'", notes=(f"their sizes: {', '.join(sorted(known))}",))
 
 
-def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> tuple[Scheduled, int]:
-    """The cheapest schedule, and which of the functions it is of.
+def _best(
+    graphs: Sequence[Graph], functions: Sequence[ir.Operation], options: ScheduleOptions
+) -> tuple[Scheduled, int]:
+    """The cheapest schedule of the functions' graphs, and which one it is of.
 
-    An alternative that cannot be scheduled is passed over if another one can.
+    A graph that cannot be scheduled is passed over if another one can.
     All are judged on few tilings, the best ``FINALISTS`` of them on all.
     """
-    root = name_of(alternatives[0])
-    graphs = [meant_graph(func).named(root).deduplicated() for func in alternatives]
     rough = replace(options, max_tilings=COARSE)
     judged: list[tuple[float, int]] = []
     failure: CleaveError | None = None
@@ -121,9 +139,9 @@ def _best(alternatives: list[ir.Operation], options: ScheduleOptions) -> tuple[S
         try:
             judged.append((schedule(graph, rough if len(graphs) > 1 else options).seconds, index))
         except CleaveError as error:
-            failure = failure or error.at(alternatives[index].location)
+            failure = failure or error.at(functions[index].location)
     if not judged:
-        raise failure or CleaveError("nothing to schedule", alternatives[0].location)
+        raise failure or CleaveError("nothing to schedule", functions[0].location)
     finalists = [index for _, index in sorted(judged)[:FINALISTS]]
     found = [(schedule(graphs[index], options), index) for index in finalists]
     return min(found, key=lambda pair: pair[0].seconds)

@@ -12,16 +12,29 @@ from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref
 
 _SEGMENTS = "operandSegmentSizes"
 _STAGES = "cleave.num_stages"
+ALIGNED = "cleave.aligned"
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 """Of ``arith.cmpi``, by their numbers."""
 
 
 def from_tile_program(program: TileProgram, module: ir.Module) -> ir.Operation:
-    """Append the program's functions to ``module``; returns the host function, which has the graph's name."""
+    """Append the program's functions to ``module``; returns the host function, which has the graph's name.
+
+    An aligned form has a host function of its own, which is private and named by ``cleave.aligned`` on the other.
+    """
     with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
-        host = _Host(program).build()
-        for kernel in program.kernels:
-            _KernelWriter(program.graph.extents).build(kernel)
+        host = _append(program)
+        if program.aligned:
+            form = _append(program.aligned)
+            form.attributes["sym_visibility"] = ir.StringAttr.get("private")
+            host.attributes[ALIGNED] = ir.FlatSymbolRefAttr.get(program.aligned.graph.name)
+    return host
+
+
+def _append(program: TileProgram) -> ir.Operation:
+    host = _Host(program).build()
+    for kernel in program.kernels:
+        _KernelWriter(program.graph.extents).build(kernel)
     return host
 
 

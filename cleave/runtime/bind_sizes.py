@@ -74,6 +74,22 @@ def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping
     return sizes
 
 
+def bind_form(
+    plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None
+) -> tuple[LaunchPlan, Sizes]:
+    """The aligned form of the plan where its facts hold of these shapes, otherwise the plan; and its sizes.
+
+    CleaveError as from ``bind_sizes``, for the plan itself.
+    """
+    sizes = bind_sizes(plan, shapes, given)
+    if plan.aligned is None:
+        return plan, sizes
+    try:
+        return plan.aligned, bind_sizes(plan.aligned, shapes, given)
+    except CleaveError:
+        return plan, sizes
+
+
 def bind_extents(sizes: Sizes, pending: list[tuple[str, Dim, int]]) -> None:
     """Bind what (tensor, dim, extent) say: bare symbols first, since messages speak of them, then what needs those."""
     pending = sorted(pending, key=lambda entry: str(entry[1].size) != entry[1].name)

@@ -87,7 +87,7 @@ class Program:
         self._bound: dict[Any, Bound] = {}
         self._maps: dict[tuple[int, str, Layout, Box], TensorMap] = {}
         self._lock = threading.Lock()
-        for launch in plan.launches:
+        for launch in plan.possible_launches:
             _check_kernel(launch, self.kernels)
 
     def __call__(
@@ -192,7 +192,7 @@ class Program:
         """Load a kernel and compare its parameters with the plan's arguments."""
         function = self.driver.load(kernel.cubin, kernel.name, kernel.shared)
         sizes = self.driver.parameter_sizes(function)
-        for launch in self.plan.launches:
+        for launch in self.plan.possible_launches:
             wanted = [PARAMETER_BYTES[text.partition(":")[0]] for text in launch.arguments] + [8] * SCRATCH_POINTERS
             if launch.kernel == kernel.name and sizes not in (None, wanted):
                 text = f"kernel {kernel.name} takes parameters of {sizes} bytes; the plan gives it {wanted}"

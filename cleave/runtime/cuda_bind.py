@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cleave.errors import CleaveError
-from cleave.runtime.bind_sizes import Sizes, bind_sizes
+from cleave.runtime.bind_sizes import Sizes, bind_form
 from cleave.runtime.cuda_driver import ParamBlock, TensorMap
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
@@ -117,8 +117,8 @@ def bind(plan: LaunchPlan, inputs: Sequence[Layout], given: Mapping[str, int]) -
 
 class _Binder:
     def __init__(self, plan: LaunchPlan, inputs: Sequence[Layout], given: Mapping[str, int]) -> None:
-        self.plan, self.roots = plan, list(inputs)
-        self.sizes = bind_sizes(plan, [layout.shape for layout in inputs], given)
+        self.roots = list(inputs)
+        self.plan, self.sizes = bind_form(plan, [layout.shape for layout in inputs], given)
         named = enumerate(zip(plan.arguments, inputs, strict=True))
         self.places = {spec.name: Place(root, layout) for root, (spec, layout) in named}
 

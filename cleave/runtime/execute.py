@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.runtime.bind_sizes import Sizes, bind_sizes
+from cleave.runtime.bind_sizes import Sizes, bind_form
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import Layout, check_extents, grid_of, number_argument, shape_of, view_offset, viewed
@@ -54,13 +54,13 @@ def execute(
     Of launches that may overlap the last one starts first, as far as it gets without waiting. ``cooperative`` false:
     as on a GPU that has no room for the blocks of any cooperative launch.
 
-    Raises ``CleaveError`` for arguments that do not fit the plan or each other (see ``bind_sizes``), for a grid or an
+    Raises ``CleaveError`` for arguments that do not fit the plan or each other (see ``bind_form``), for a grid or an
     extent beyond the hardware's limits, for memory that is not to be had, and for what the interpreter refuses.
     """
     try:
         arrays = check_inputs(plan, inputs)
-        bound = bind_sizes(plan, [array.shape for array in arrays], sizes)
-        return _run(plan, kernels, arrays, bound, cooperative)
+        form, bound = bind_form(plan, [array.shape for array in arrays], sizes)
+        return _run(form, kernels, arrays, bound, cooperative)
     except CleaveError as error:
         raise (error.at(plan.location) if plan.location else error) from None
 

@@ -95,6 +95,9 @@ class LaunchPlan:
 
     ``facts`` are required of the sizes (``"1 <= n"``); ``choices`` (``"s = 8"``) give symbols that no argument binds
     their values, unless the caller does. ``location`` is where the source says the function.
+
+    ``aligned``: a plan for the same arguments and results that is the better one wherever its facts hold, such as that
+    8 divides a size.
     """
 
     function: str
@@ -105,10 +108,16 @@ class LaunchPlan:
     extents: Mapping[str, int] = field(default_factory=dict[str, int])
     location: str | None = None
     choices: tuple[str, ...] = ()
+    aligned: LaunchPlan | None = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:
         return tuple(step for step in self.steps if isinstance(step, Launch))
+
+    @property
+    def possible_launches(self) -> tuple[Launch, ...]:
+        """Those of the aligned form too."""
+        return (*self.launches, *(self.aligned.possible_launches if self.aligned else ()))
 
     @property
     def tensors(self) -> Mapping[str, TensorSpec]:
@@ -123,7 +132,9 @@ class LaunchPlan:
             raise CleaveError(f"arguments of {self.function} cannot be called {', '.join(names)}: names must differ")
         arguments = tuple(replace(argument, name=new[argument.name]) for argument in self.arguments)
         results = tuple(new.get(name, name) for name in self.results)
-        return replace(self, arguments=arguments, steps=tuple(_renamed(s, new) for s in self.steps), results=results)
+        steps = tuple(_renamed(step, new) for step in self.steps)
+        aligned = self.aligned.with_argument_names(names) if self.aligned else None
+        return replace(self, arguments=arguments, steps=steps, results=results, aligned=aligned)
 
     def to_json(self) -> str:
         """The plan as JSON text; ``from_json`` reads it back."""
@@ -154,6 +165,7 @@ def _plan(data: dict[str, Any]) -> LaunchPlan:
     try:
         data["arguments"] = tuple(_tensor(entry) for entry in data["arguments"])
         data["steps"] = tuple(_step(entry) for entry in data["steps"])
+        data["aligned"] = _plan(data["aligned"]) if data.get("aligned") else None
         return _make(LaunchPlan, data)
     except (KeyError, TypeError, AttributeError) as error:
         raise CleaveError(f"the launch plan is malformed: {error!r}") from None
@@ -189,6 +201,8 @@ def _check_names(plan: LaunchPlan) -> None:
     for name in plan.results:
         if name not in known:
             raise CleaveError(f"the launch plan returns tensor '{name}', which no step makes")
+    if plan.aligned:
+        _check_names(plan.aligned)
 
 
 def _used(step: Step) -> Iterator[str]:

@@ -130,6 +130,7 @@ class TileProgram:
     """``graph`` scheduled: memory for each value in ``allocated``, zeros for ``counters``, then the launches in order.
 
     ``choices``: what symbols that no input binds (split counts) are, unless the launch says otherwise.
+    ``aligned``: the same function for sizes that meet its graph's facts as well, to be run wherever they do.
     """
 
     graph: Graph
@@ -137,6 +138,7 @@ class TileProgram:
     launches: tuple[Launch, ...]
     choices: Mapping[str, int] = field(default_factory=dict)
     counters: tuple[Value, ...] = ()
+    aligned: TileProgram | None = None
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

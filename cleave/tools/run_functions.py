@@ -8,7 +8,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.passes.diagnostics import position_of
-from cleave.passes.functions import callees, name_of
+from cleave.passes.functions import callees, is_private, name_of
 from cleave.runtime.launch_plan import TensorSpec
 
 _ALTERNATIVE = "cleave.alternative_of"
@@ -35,10 +35,7 @@ def entry(module: ir.Module, name: str | None) -> ir.Operation:
 
 
 def _is_entry(func: ir.Operation) -> bool:
-    private = (
-        "sym_visibility" in func.attributes and ir.StringAttr(func.attributes["sym_visibility"]).value == "private"
-    )
-    return not private and "cleave.kernel" not in func.attributes and _ALTERNATIVE not in func.attributes
+    return not is_private(func) and "cleave.kernel" not in func.attributes and _ALTERNATIVE not in func.attributes
 
 
 def keep_only(module: ir.Module, name: str, *, alternatives: bool) -> None:

@@ -17,7 +17,7 @@ from cleave.passes.functions import name_of
 from cleave.passes.graph_io import EMPTY_ROWS
 from cleave.passes.schedule import CHOSEN
 from cleave.passes.steps import Step
-from cleave.runtime.bind_sizes import CHOICE, bind_sizes
+from cleave.runtime.bind_sizes import CHOICE, bind_form, bind_sizes
 from cleave.runtime.choose_sizes import PARTS, choose_free, choose_sizes
 from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
 from cleave.tools import arrays, command_line, run_functions
@@ -196,7 +196,7 @@ class RunSession(Session):
 
         self.watch.stage = "the interpreter"
         job.free |= choose_free(plan, {**self.run_options.sizes, **job.free})
-        sizes = bind_sizes(plan, [array.shape for array in job.inputs], job.free)
+        form, sizes = bind_form(plan, [array.shape for array in job.inputs], job.free)
         choices = {name: sizes.values[name] for name, origin in sizes.origin.items() if origin == CHOICE}
         self._check_sizes(job)
         start = time.perf_counter()
@@ -205,7 +205,7 @@ class RunSession(Session):
         job.free |= choices
         return outputs, [
             LaunchReport(launch.kernel, launch.grid, grid_of(launch, sizes), launch.num_warps)
-            for launch in plan.launches
+            for launch in form.launches
         ]
 
     # --- the reference -----------------------------------------------------------------------------------------------
