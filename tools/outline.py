@@ -1,9 +1,10 @@
 """Print a module of cleave ops in short: costs, one line for each op, loops by indentation.
 
-usage: cleave-opt … | python tools/outline.py [--costs | FUNCTION…]
+usage: cleave-opt … | python tools/outline.py [--costs | --loops | FUNCTION…]
 
 Names are those that MLIR prints. Index arithmetic, masks and constants of kernels are left out: this is for reading,
-the module itself for everything else. ``--costs``: only each function and what it costs.
+the module itself for everything else. ``--costs``: only each function and what it costs. ``--loops``: only which
+contractions and reductions share which loop.
 """
 
 from __future__ import annotations
@@ -119,6 +120,28 @@ def outline(func: ir.Operation) -> Iterator[str]:
     yield from block_lines(block, "  ", kernel=kernel)
 
 
+def loops(func: ir.Operation) -> Iterator[str]:
+    """A kernel's loops by what they go over, with the contractions and reductions right in them."""
+    if "cleave.kernel" in func.attributes:
+        yield f"kernel @{text_of(func.attributes['sym_name'])}"
+        yield from loop_lines(func.regions[0].blocks[0], "  ")
+
+
+def loop_lines(block: ir.Block, indent: str) -> Iterator[str]:
+    for view in block.operations:
+        op = view.operation
+        if op.name in ("cleave.reduce", "cleave.contract"):
+            words = [op.name.removeprefix("cleave."), *(text_of(op.attributes[key]) for key in op.attributes)]
+            yield indent + " ".join(words)
+        if op.name == "scf.for":
+            yield f"{indent}for {bound(op.operands[1])}"
+        for index, region in enumerate(op.regions):
+            if op.name == "scf.if":
+                yield indent + ("else" if index else "branch")
+            for inner in region.blocks:
+                yield from loop_lines(inner, indent + "  ")
+
+
 def costs(func: ir.Operation) -> Iterator[str]:
     if "cleave.cost" in func.attributes:
         yield f"@{text_of(func.attributes['sym_name'])}"
@@ -134,6 +157,9 @@ def main(arguments: Sequence[str]) -> None:
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
         if "--costs" in arguments:
             print("\n".join(line for func in functions for line in costs(func)))
+            return
+        if "--loops" in arguments:
+            print("\n".join(line for func in functions for line in loops(func)))
             return
         chosen = [func for func in functions if not arguments or text_of(func.attributes["sym_name"]) in arguments]
         print("\n\n".join("\n".join(outline(func)) for func in chosen))

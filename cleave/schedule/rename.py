@@ -106,6 +106,7 @@ class Renamer:
         self.mover = Mover(self.in_memory, self._bound_apart)
         self._memo: dict[tuple[Value, tuple[tuple[str, str], ...]], Value] = {}
         self._bound: dict[tuple[str, str], str] = {}
+        self._apart_from: dict[frozenset[str], dict[Value, Value]] = {}
         self._sizes: dict[Size, Value] = {}
 
     def fresh(self, name: str) -> str:
@@ -167,7 +168,7 @@ class Renamer:
     def rename_apart(self, value: Value, outer: frozenset[str]) -> Value:
         """``value`` with every bound dim that is called like a dim of ``outer`` renamed, and no change of indices but
         of tensors in memory."""
-        return self._apart(value, outer, {})
+        return self._apart(value, outer, self._apart_from.setdefault(outer, {}))
 
     def _apart(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
         if value in self.memory or not value.operands or is_memory_view(value):

@@ -272,3 +272,44 @@ def qkv() -> Graph:
     x = b.input("m k", "f16")
     widths = ("q", "v", "w")
     return b.build(*(b.contract(x, b.input(f"k {name}", "f16"), over=["k"], dtype="f16") for name in widths))
+
+
+def swiglu() -> Graph:
+    b = GraphBuilder("swiglu")
+    x = b.input("m k", "f16")
+    g, u = (b.contract(x, b.input("k n", "f16"), over=["k"]) for _ in range(2))
+    return b.build(b.cast(b.mul(b.mul(g, b.sigmoid(g)), u), dtype="f16"))
+
+
+def latent_attention() -> Graph:
+    """One step of decoding with a latent cache that is keys and values at once, and its positional part."""
+    b = GraphBuilder("latent_attention")
+    q, qp = b.input("b h d=64", "f16"), b.input("b h p=16", "f16")
+    c, cp = b.input("b n d", "f16"), b.input("b n p", "f16")
+    s = b.add(b.contract(q, c, over=["d"]), b.contract(qp, cp, over=["p"]))
+    return b.build(_softmax_product(b, b.mul(s, b.constant(0.1, "f32")), c))
+
+
+def gram() -> Graph:
+    """All inner products of the rows of one tensor."""
+    b = GraphBuilder("gram")
+    x = b.input("m k", "f16")
+    return b.build(b.contract(x, b.rename(x, from_="m", to="n=m"), over=["k"]))
+
+
+def symmetric_attention() -> Graph:
+    """Attention of rows to one another by a computed projection of them: one value in two roles."""
+    b = GraphBuilder("symmetric_attention")
+    x, w = b.input("m k=32", "f16"), b.input("k d=32", "f16")
+    y = b.contract(x, w, over=["k"], dtype="f16")
+    other = b.rename(y, from_="m", to="n=m")
+    return b.build(_softmax_product(b, b.mul(b.contract(y, other, over=["d"]), b.constant(0.2, "f32")), other))
+
+
+def centred_gram() -> Graph:
+    """The covariances of rows: one computed value, its own transpose's partner."""
+    b = GraphBuilder("centred_gram")
+    x = b.input("m k", "f32")
+    count = b.reduce(b.constant(1.0, "f32", x.dims[1:]), kind="sum", over=["k"])
+    d = b.sub(x, b.div(b.reduce(x, kind="sum", over=["k"]), count))
+    return b.build(b.contract(d, b.rename(d, from_="m", to="n=m"), over=["k"]))

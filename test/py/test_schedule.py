@@ -329,3 +329,34 @@ def test_ablations_pass_over_alternatives(switch: dict[str, bool], chosen: str) 
         text = str(module)
     found = "parts" if "cleave.split" in text else "source" if "cleave.contract" in text else "whole"
     assert found == chosen
+
+
+def test_two_outputs_share_what_they_have_in_common() -> None:
+    """The renaming of bound dims apart from an output's keeps one value one value."""
+    options = ScheduleOptions(sizes={"h": 32, "m": 4096, "n": 4096}, max_tilings=4)
+    (kernel,) = schedule(graphs.attention(lse=True, division_last=True).deduplicated(), options).program.kernels
+    assert sum(i.op == "contract" for i in kernel.body.walk()) == 2
+
+
+@pytest.mark.parametrize("sizes", [{"m": 37, "k": 19}, {"m": 1, "k": 1}], ids=["odd", "one"])
+@pytest.mark.parametrize(
+    "graph", [graphs.gram(), graphs.centred_gram(), graphs.symmetric_attention()], ids=lambda graph: graph.name
+)
+def test_one_value_under_two_tile_maps(graph: Graph, sizes: dict[str, int]) -> None:
+    """Computed twice, under other names, in one kernel; or written to memory and read twice: by cost."""
+    sizes = {name: n for name, n in sizes.items() if name not in graph.extents}
+    for iterative in (True, False):
+        assert_same(graph, sizes, options=ScheduleOptions(iterative_tiling=iterative, max_tilings=4))
+
+
+def test_a_value_in_two_roles_is_recomputed_or_written_by_cost() -> None:
+    """A cheap value of few elements is computed by every block, one of a long reduction once for all of them."""
+    counts = []
+    for size in (32, 8192):
+        b = GraphBuilder("projected_gram")
+        x, w = b.input("m k", "f16"), b.input("k d=64", "f16")
+        y = b.contract(x, w, over=["k"], dtype="f16")
+        graph = b.build(b.contract(y, b.rename(y, from_="m", to="n=m"), over=["d"], dtype="f16"))
+        options = ScheduleOptions(sizes={"m": 512, "k": size}, max_tilings=8)
+        counts.append(len(schedule(graph, options).program.launches))
+    assert counts == [1, 2]
