@@ -127,19 +127,25 @@ def loops(func: ir.Operation) -> Iterator[str]:
         yield from loop_lines(func.regions[0].blocks[0], "  ")
 
 
-def loop_lines(block: ir.Block, indent: str) -> Iterator[str]:
+def loop_lines(block: ir.Block, indent: str) -> list[str]:
+    """A loop and the one for what is left of its dim, with the same in them, are one."""
+    lines: list[str] = []
+    last: tuple[int, list[str]] = (0, [])
     for view in block.operations:
         op = view.operation
+        inner = [loop_lines(b, indent + "  ") for region in op.regions for b in region.blocks]
         if op.name in ("cleave.reduce", "cleave.contract"):
             words = [op.name.removeprefix("cleave."), *(text_of(op.attributes[key]) for key in op.attributes)]
-            yield indent + " ".join(words)
-        if op.name == "scf.for":
-            yield f"{indent}for {bound(op.operands[1])}"
-        for index, region in enumerate(op.regions):
-            if op.name == "scf.if":
-                yield indent + ("else" if index else "branch")
-            for inner in region.blocks:
-                yield from loop_lines(inner, indent + "  ")
+            lines.append(indent + " ".join(words))
+        elif op.name == "scf.for":
+            at = last[0] if inner[0] == last[1] else len(lines)
+            lines[at:] = [f"{indent}for {bound(op.operands[1])}", *inner[0]]
+            last = (at, inner[0])
+        elif op.name == "scf.if":
+            lines += [
+                line for word, part in zip(("branch", "else"), inner, strict=False) for line in (indent + word, *part)
+            ]
+    return lines
 
 
 def costs(func: ir.Operation) -> Iterator[str]:
