@@ -56,6 +56,7 @@ SUBJECTS = {
     "matmul": _product(4096, replace(graphs.matmul(), extents={"k": 4096, "n": 4096}), "matmul"),
     "attention_16_8192": _attention(16, 8192),
     "attention_32_4096": _attention(32, 4096),
+    "attention_64_4096_64": _attention(64, 4096, 64),
     "swiglu": _product(14336, _swiglu(), "swiglu", 2),
     "rmsnorm_matmul": _product(6144, graphs.rmsnorm_matmul(scale_last=True, size=4096), "rmsnorm_matmul"),
 }
@@ -67,7 +68,9 @@ def _grid(subject: str, names: str, sizes: str, *rest: tuple[int, int, bool, int
 
 
 _D, _P = True, False
+_CHOSEN = [Case(name, {}, 0, 0) for name in SUBJECTS]
 CASES = [
+    *_CHOSEN,
     *_grid("matmul", "m n k", "128 256 64", (8, 3, _D, 1), (8, 3, _D, 8), (8, 4, _D, 1), (8, 4, _D, 8), (8, 3, _P, 8)),
     *_grid("matmul", "m n k", "256 128 64", (8, 3, _D, 8), (8, 4, _D, 8), (8, 4, _D, 4)),
     *_grid("matmul", "m n k", "128 128 64", (4, 3, _D, 8), (8, 3, _D, 8), (4, 3, _D, 1), (8, 4, _D, 8), (8, 4, _P, 8)),
@@ -77,6 +80,17 @@ CASES = [
     *_grid("attention_16_8192", "m n", "128 128", (8, 2, _D, 1), (8, 3, _D, 1), (8, 3, _P, 1)),
     *_grid("attention_16_8192", "m n", "64 128", (4, 2, _D, 1)),
     *_grid("attention_16_8192", "m n", "64 64", (4, 3, _D, 1)),
+    *_grid("attention_16_8192", "m n", "256 64", (8, 2, _D, 1), (8, 3, _D, 1), (8, 4, _D, 1)),
+    *_grid("attention_32_4096", "m n", "256 64", (8, 3, _D, 1)),
+    *_grid("attention_64_4096_64", "m n", "128 64", (4, 2, _D, 1), (4, 3, _D, 1)),
+    *_grid("attention_64_4096_64", "m n", "128 128", (4, 2, _D, 1), (8, 2, _D, 1), (8, 3, _D, 1)),
+    *_grid("attention_64_4096_64", "m n", "64 128", (4, 2, _D, 1)),
+    *_grid("attention_64_4096_64", "m n", "64 64", (4, 3, _D, 1)),
+    *_grid("matmul", "m n k", "128 256 128", (8, 2, _D, 8)),
+    *_grid("matmul", "m n k", "256 128 128", (8, 2, _D, 16)),
+    *_grid("matmul", "m n k", "128 128 128", (4, 2, _D, 8)),
+    *_grid("swiglu", "m f k", "256 64 64", (8, 3, _D, 8), (8, 4, _D, 8)),
+    *_grid("swiglu", "m f k", "128 128 128", (8, 2, _D, 16)),
     *_grid("attention_32_4096", "m n", "128 64", (4, 2, _D, 1), (4, 3, _D, 1)),
     *_grid("attention_32_4096", "m n", "128 128", (8, 3, _D, 1), (8, 3, _P, 1)),
     *_grid("swiglu", "m f k", "128 128 64", (8, 3, _D, 1), (8, 3, _D, 8), (8, 4, _D, 8), (8, 4, _D, 16), (8, 3, _P, 8)),

@@ -66,10 +66,10 @@ def _measured(subject: Json, cases: Sequence[Json], archive: zipfile.ZipFile, fl
 
 def _checked(case: Json, archive: zipfile.ZipFile, inputs: list[Tensor], expected: Tensor) -> tuple[Json, Call | None]:
     """The case with its error, and the call to time if it is right."""
-    kernel = case["kernel"]
-    row: Json = {"case": case["case"], **{key: kernel[key] for key in ("registers", "spills", "shared")}}
+    keys = ("registers", "spills", "shared")
+    row: Json = {"case": case["case"], **{key: [kernel[key] for kernel in case["kernels"]] for key in keys}}
     try:
-        compiled = {kernel["name"]: kernel_of(kernel, archive.read(kernel["path"]))}
+        compiled = {kernel["name"]: kernel_of(kernel, archive.read(kernel["path"])) for kernel in case["kernels"]}
         program = Program(LaunchPlan.from_json(case["plan"]), compiled)
         outputs = program(inputs, poisoned, torch.cuda.current_stream().cuda_stream, {})
         torch.cuda.synchronize()
@@ -102,7 +102,7 @@ def _print(name: str, rows: Sequence[Json]) -> None:
         if case["subject"] == "torch":
             print(f"{head} torch")
             continue
-        tiles = " ".join(f"{n}={e}" for n, e in case["tiles"].items())
+        tiles = " ".join(f"{n}={e}" for n, e in case["tiles"].items()) or "scheduled"
         how = f"w{case['warps']} s{case['stages']} g{case['group']} {'desc' if case['descriptors'] else 'ptr'}"
         numbers = f"r{row['registers']} sp{row['spills']} err {row.get('error', math.nan):.1e}"
         print(f"{head} {tiles} {how} {numbers} {row.get('refusal', '')[:90]}", flush=True)

@@ -11,12 +11,15 @@ from typing import Any
 from contraction_cases import CASES, SUBJECTS, Case
 from device_prepare import ARCH, _lower, _metadata, _unfit  # pyright: ignore[reportPrivateUsage]
 
+from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, compile_many
+from cleave.lowering.emit import KernelModule
 from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
 from cleave.schedule.emit import emit_kernel
 from cleave.schedule.region import region_of
 from cleave.schedule.rename import in_memory_order
+from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.schedule.tile_program import Launch, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
 
@@ -25,29 +28,43 @@ def prepare(out: Path, workers: int) -> int:
     """Write ``cases.json`` and ``cubins.zip``."""
     out.mkdir(parents=True, exist_ok=True)
     lowered = [_lower(program_of(case)) for case in CASES]
+    target = Target.parse(ARCH)
     with Workers(workers) as pool:
-        outcomes = compile_many([kernels[0].request(Target.parse(ARCH)) for _, kernels in lowered], pool)
+        outcomes = iter(compile_many([kernel.request(target) for _, kernels in lowered for kernel in kernels], pool))
     described: list[dict[str, Any]] = []
     with zipfile.ZipFile(out / "cubins.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for number, (case, (plan, kernels), outcome) in enumerate(zip(CASES, lowered, outcomes, strict=True)):
-            refusal = _unfit(outcome, kernels[0]) if isinstance(outcome, Compiled) else str(outcome).splitlines()[0]
-            if refusal or not isinstance(outcome, Compiled):
-                print(f"REFUSED {case}: {refusal}")
-                continue
-            archive.writestr(str(number), outcome.cubin or b"")
-            kernel = _metadata(outcome, str(number))
-            print(
-                f"{case}: {kernel['registers']} registers, {kernel['spills']} spilt, {kernel['shared']} B", flush=True
-            )
-            described.append({"case": asdict(case), "kernel": kernel, "plan": plan.to_json()})
+        for number, (case, (plan, kernels)) in enumerate(zip(CASES, lowered, strict=True)):
+            found = [(kernel, next(outcomes)) for kernel in kernels]
+            entry = {"case": asdict(case), "kernels": _written(case, number, found, archive), "plan": plan.to_json()}
+            if len(entry["kernels"]) == len(kernels):
+                described.append(entry)
     subjects = {name: {"shapes": s.shapes, "flops": s.flops, "reference": s.reference} for name, s in SUBJECTS.items()}
     (out / "cases.json").write_text(json.dumps({"subjects": subjects, "cases": described}))
     return 0
 
 
+def _written(
+    case: Case, number: int, found: list[tuple[KernelModule, Compiled | CleaveError]], archive: zipfile.ZipFile
+) -> list[dict[str, Any]]:
+    """What is to be known of the kernels whose cubins went into the archive."""
+    written: list[dict[str, Any]] = []
+    for kernel, outcome in found:
+        refusal = _unfit(outcome, kernel) if isinstance(outcome, Compiled) else str(outcome).splitlines()[0]
+        if refusal or not isinstance(outcome, Compiled):
+            print(f"REFUSED {case}: {refusal}")
+            continue
+        path = f"{number}.{kernel.name}"
+        archive.writestr(path, outcome.cubin or b"")
+        written.append(_metadata(outcome, path))
+        print(f"{case}: {outcome.registers} registers, {outcome.spills} spilt, {outcome.shared} B", flush=True)
+    return written
+
+
 def program_of(case: Case) -> TileProgram:
-    """The subject in one kernel with these tiles."""
+    """The subject in one kernel with these tiles; without tiles, as the scheduler has it."""
     subject = SUBJECTS[case.subject]
+    if not case.tiles:
+        return schedule(subject.graph.deduplicated(), ScheduleOptions(sizes=dict(subject.sizes))).program
     graph = in_memory_order(subject.graph.deduplicated())
     region = region_of(graph.outputs, frozenset(graph.outputs), graph.extents)
     tiles = {**subject.tiles, **case.tiles}

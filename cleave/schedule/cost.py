@@ -25,6 +25,9 @@ __all__ = [
 
 OVERLAP = 0.3
 """Share of the shorter one of two things that compete for a multiprocessor which the longer one does not hide."""
+OVERLAP_DESCRIBED, TRAFFIC_OVERLAP_DESCRIBED = 0.15, 0.15
+"""The same of kernels that load through descriptors and wait for contractions in their loops (where they do not, a
+single block keeps the tensor cores busy); and such a share of the shorter one of traffic and computation."""
 WARP_ROWS = 16
 """Rows of a contraction that one warp computes."""
 MOST_REGISTERS = 255
@@ -34,6 +37,8 @@ REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
 """Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
 kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
+REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED = 40, 0.3
+"""In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Cost:
     """Predicted seconds of one kernel by what bounds it, and its resources per block (bytes; registers per thread).
 
     ``latency``: the blocks of one multiprocessor after one another, each as if alone. ``start``: what even a kernel
-    with nothing to do takes.
+    with nothing to do takes. ``overlap`` and ``traffic_overlap``: as ``OVERLAP``.
     """
 
     dram: float
@@ -51,6 +56,8 @@ class Cost:
     alu: float
     latency: float
     start: float
+    overlap: float
+    traffic_overlap: float
     blocks: int
     waves: int
     shared: int
@@ -59,15 +66,17 @@ class Cost:
     @property
     def running(self) -> float:
         """Without the launch."""
-        throughput = max(self.dram, self.l2, _overlapped(self.tensor, self.special + self.alu))
-        return self.start + _overlapped(throughput, self.latency)
+        units = _overlapped(self.tensor, self.special + self.alu, OVERLAP)
+        traffic = _overlapped(self.dram, self.l2, self.traffic_overlap)
+        throughput = _overlapped(traffic, units, self.traffic_overlap)
+        return self.start + _overlapped(throughput, self.latency, self.overlap)
 
     def fits(self, target: Target) -> bool:
         return self.shared <= target.shared_per_block and self.registers <= MOST_REGISTERS
 
 
-def _overlapped(one: float, other: float) -> float:
-    return max(one, other) + OVERLAP * min(one, other)
+def _overlapped(one: float, other: float, overlap: float) -> float:
+    return max(one, other) + overlap * min(one, other)
 
 
 def kernel_cost(
@@ -101,26 +110,32 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
     # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
     idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
-    traffic = blocks * (work.loaded + work.stored)
+    traffic, described = blocks * (work.loaded + work.stored), blocks * work.described
     walks = work.beside or [work]
     reads = sum(dram_reads(each.walk, each.streams, target.sms * resident, target.l2_size) for each in walks)
     misses = max(work.compulsory, reads + blocks * work.stored)
     repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
     busy = blocks * idle * repeat
-    tensor = work.tensor + (target.mma_slowdown - 1) * work.mma
+    tensor = work.tensor + (target.mma_slowdown - 1) * work.mma + (work.narrow if described else 0.0)
     accesses = blocks * idle * work.requests / target.request_rate
     chains = [(each.blocks, _alone(each, num_stages, num_warps, repeat, target)) for each in walks]
     alone = max((time for _, time in chains), default=0.0)
     if waves > 1:
         alone = sum(count * time for count, time in chains) / blocks
+    waits = any(chain.waited for each in walks for chain in each.chains)
     return Cost(
         dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
-        l2=max(traffic * idle / target.l2_bandwidth, accesses),
+        l2=max(
+            (traffic - described) * idle / target.l2_bandwidth + described * idle / target.described_l2_bandwidth,
+            accesses,
+        ),
         tensor=busy * tensor / target.tensor_flops,
         special=busy * work.special / target.special_rate,
         alu=busy * (work.alu + work.fma) / target.fma_flops,
         latency=waves * (target.block_latency + alone),
-        start=target.kernel_latency,
+        start=target.kernel_latency + (target.described_latency if described else 0.0),
+        overlap=(OVERLAP_DESCRIBED if waits else 0.0) if described else OVERLAP,
+        traffic_overlap=TRAFFIC_OVERLAP_DESCRIBED if described else 0.0,
         blocks=blocks,
         waves=waves,
         shared=most.shared,
@@ -137,6 +152,9 @@ def _estimated(work: Workload, num_stages: int, num_warps: int) -> tuple[Resourc
     """What a block takes at most without spilling, and what it usually takes."""
     shared = work.resident + work.streamed * num_stages
     live = work.live / (4 * 32 * num_warps)
+    if work.described:
+        registers = REGISTERS_DESCRIBED + math.ceil(live + TEMPORARY_DESCRIBED * work.temporary / (4 * 32 * num_warps))
+        return Resources(shared, registers), Resources(shared, registers)
     most, usual = (REGISTERS_BASE + math.ceil(share * live) for share in (REGISTERS_SHARE, REGISTERS_USUAL))
     return Resources(shared, most), Resources(shared, usual)
 
@@ -150,10 +168,11 @@ def _resident(shared: int, registers: int, num_warps: int, target: Target) -> in
 def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
     """Seconds of one iteration of a block that has its multiprocessor to itself; the warps work ``repeat`` times."""
     threads = 32 * num_warps
+    narrow = chain.narrow if chain.described else 0.0
     compute = (
-        chain.wgmmas * target.wgmma_latency
+        (chain.waited if chain.described else chain.wgmmas) * target.wgmma_latency
         + chain.mmas * target.mma_latency
-        + (chain.wgmma + target.mma_slowdown * chain.mma) * target.sms / target.tensor_flops
+        + (chain.wgmma + narrow + target.mma_slowdown * chain.mma) * target.sms / target.tensor_flops
         + chain.reductions * target.reduction_latency
         + chain.elements / threads * target.element_time
     )
@@ -163,6 +182,12 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
         copy = target.load_latency + chain.copied / target.block_bandwidth
         overlapped = num_stages > 1 and not chain.single
         seconds = max(compute, copy / (num_stages - 1)) if overlapped else compute + copy
+    if chain.described:
+        copy = target.load_latency + chain.described / target.described_block_bandwidth
+        hidden = chain.pipelined and num_stages > 1 and not chain.single
+        seconds = max(seconds, copy / (num_stages - 1)) if hidden else seconds + copy
+        seconds += target.load_latency / 2 if hidden and num_stages == 2 else 0.0
+    seconds += chain.repeated * target.load_latency if chain.described else 0.0
     if chain.requests:
         seconds += target.load_latency + chain.requests / threads * target.request_latency
     return seconds

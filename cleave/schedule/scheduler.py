@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,7 +14,7 @@ from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
-from cleave.schedule.emit import Emitted, emit_kernel
+from cleave.schedule.emit import emit_kernel
 from cleave.schedule.explore import Score, explore
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region, region_of
@@ -24,6 +24,7 @@ from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, space_of
+from cleave.schedule.traffic import best_group
 
 STAGES = (2, 3, 4, 5, 6, 8)
 WARPS = (4, 8)
@@ -203,29 +204,43 @@ class _Scheduler:
         explore(space, judge, min(count, effort(len(region.values))))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
-        return tuple(sorted(found, key=self._score))
+        return tuple(sorted(found, key=lambda candidate: (*self._score(candidate), -candidate.kernel.num_stages)))
 
     def _candidates(self, region: Region, tiling: Tiling) -> list[Candidate]:
-        """A tiling with each number of stages and warps."""
-        return [candidate for emitted in self._emitted(region, tiling) for candidate in self._variants(emitted, tiling)]
+        """A tiling with each number of stages and warps, and each way to load."""
+        fusion = Fusion(self.options.horizontal_fusion)
+        found, estimates = self._variants(region, tiling, fusion)
+        if estimates:  # There is a kernel with more loops that does without.
+            found = [*self._variants(region, tiling, replace(fusion, estimates=False))[0], *found]
+        return found
+
+    def _variants(self, region: Region, tiling: Tiling, fusion: Fusion) -> tuple[list[Candidate], bool]:
+        """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
+        target, extents, known = self.options.target, self.graph.extents, known_of(self.graph)
+        emitted = emit_kernel("kernel", region, tiling, extents, fusion)
+        work = workload(emitted.kernel, self.sizes, known)
+        group = best_group(work.walk, work.streams, target.sms, target.l2_size)
+        if group != tiling.group:
+            tiling = replace(tiling, group=group)
+            emitted = emit_kernel("kernel", region, tiling, extents, fusion)
+            work = replace(work, walk=replace(work.walk, group=group))
+        works = {False: work}
+        if target.has_descriptors and work.describable:
+            works[True] = workload(replace(emitted.kernel, descriptors=True), self.sizes, known)
+        choices = itertools.product(works, STAGES if has_loops(emitted.kernel) else (1,), WARPS)
+        found = [
+            Candidate(
+                replace(emitted.kernel, num_stages=stages, num_warps=warps, descriptors=descriptors),
+                emitted.operands,
+                tiling,
+                cost_of(works[descriptors], stages, warps, target),
+            )
+            for descriptors, stages, warps in choices
+        ]
+        return found, emitted.estimates
 
     def _score(self, candidate: Candidate) -> Score:
         return (not candidate.cost.fits(self.options.target), candidate.cost.running)
-
-    def _emitted(self, region: Region, tiling: Tiling) -> list[Emitted]:
-        """The kernel with as few loops as can be; and where it works with estimates, the one that does without."""
-        fusion, extents = Fusion(self.options.horizontal_fusion), self.graph.extents
-        fused = emit_kernel("kernel", region, tiling, extents, fusion)
-        if not fused.estimates:
-            return [fused]
-        return [emit_kernel("kernel", region, tiling, extents, replace(fusion, estimates=False)), fused]
-
-    def _variants(self, emitted: Emitted, tiling: Tiling) -> Iterator[Candidate]:
-        kernel = emitted.kernel
-        work = workload(kernel, self.sizes, known_of(self.graph))
-        for stages, warps in itertools.product(STAGES if has_loops(kernel) else (1,), WARPS):
-            cost = cost_of(work, stages, warps, self.options.target)
-            yield Candidate(replace(kernel, num_stages=stages, num_warps=warps), emitted.operands, tiling, cost)
 
     def _evaluate(self, size: Size) -> int:
         return size.evaluate(self.sizes)

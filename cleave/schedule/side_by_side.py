@@ -50,6 +50,7 @@ def side_by_side(name: str, launches: Sequence[Launch], extents: Mapping[str, in
     first, written = launches[0].kernel, [value for launch in launches for value in outputs_of(launch)]
     read = [value for launch in launches for value in launch.operands if value not in written]
     arguments = {value: Ref(value.type) for value in (*dict.fromkeys(read), *written)}
+    descriptors = all(launch.kernel.descriptors for launch in launches)
     body = _Branches(launches, arguments, extents).body()
     grid = sum((launch.kernel.grid[0] for launch in launches[1:]), first.grid[0])
     kernel = Kernel(
@@ -60,8 +61,8 @@ def side_by_side(name: str, launches: Sequence[Launch], extents: Mapping[str, in
         body,
         first.num_warps,
         first.num_stages,
-        descriptors=all(launch.kernel.descriptors for launch in launches),
-        beside=tuple(launch.kernel for launch in launches),
+        descriptors=descriptors,
+        beside=tuple(replace(launch.kernel, descriptors=descriptors) for launch in launches),
     )
     return Launch(kernel, tuple(arguments))
 

@@ -23,6 +23,9 @@ class Target:
     ``reduction_latency`` for a reduction, ``element_time`` for an element of a thread's register code.
     ``overlap_saving``: what a launch saves that overlaps with the one ahead. ``barrier_latency``: for blocks to meet.
     ``mma_slowdown``: of tensor cores in tiles of less than 64 rows, against ``wgmma``.
+
+    The ``described`` values are those of loads through tensor descriptors, fitted to bench/results/h200/contractions.md
+    in the same way: of one block, of all blocks from the L2 cache, and how much later a kernel starts.
     """
 
     name: str
@@ -53,6 +56,14 @@ class Target:
     element_time: float = 0.12e-9
     overlap_saving: float = 0.5e-6
     barrier_latency: float = 2e-6
+    described_block_bandwidth: float = 75e9
+    described_l2_bandwidth: float = 13e12
+    described_latency: float = 0.5e-6
+
+    @property
+    def has_descriptors(self) -> bool:
+        """Whether it loads through tensor descriptors (TMA)."""
+        return int(self.arch.removeprefix("sm_")) >= 90
 
     @property
     def overlaps_launches(self) -> bool:

@@ -17,6 +17,8 @@ MINIMUM = 16
 MAX_RESIDENT = 512
 MAX_TILE = 32768
 """Elements of the largest tile a block holds in registers: 64 by 512; of the largest in shared memory."""
+MANY, WIDE = 1024, 256
+"""Elements of an output dim from which its tiles may be so wide."""
 ROW_TILES = (256, 1024)
 REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
 ROWS = (128, 64, 32, 16)
@@ -141,6 +143,8 @@ def _filled(group: Sequence[str], sizes: Mapping[str, int], rows: int) -> dict[s
 def _powers(extent: int, largest: int) -> list[int]:
     top = max(MINIMUM, next_power(extent))
     powers = [power for power in (128, 64, 32, 16) if power <= min(top, largest)]
+    if extent >= MANY:
+        return [WIDE, *powers]
     return [top, *powers] if largest < top <= MAX_RESIDENT else powers
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+GROUPS = (4, 8, 16, 32)
+"""Heights of bands, in tiles."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Walk:
         return tuple(found)
 
 
-def dram_reads(walk: Walk, streams: Sequence[Stream], running: int, cache: int) -> float:
+@lru_cache(maxsize=1024)
+def dram_reads(walk: Walk, streams: tuple[Stream, ...], running: int, cache: int) -> float:
     """Bytes read from DRAM when ``running`` blocks at a time go through the grid, behind a cache of ``cache`` bytes.
 
     Blocks that run together read each tile once; those after them find it in the cache if all that was read by then
@@ -57,6 +62,16 @@ def dram_reads(walk: Walk, streams: Sequence[Stream], running: int, cache: int) 
     while window < walk.blocks and _distinct(walk, streams, 2 * window) <= cache:
         window *= 2
     return math.ceil(walk.blocks / window) * _distinct(walk, streams, window) if walk.blocks else 0.0
+
+
+def best_group(walk: Walk, streams: tuple[Stream, ...], running: int, cache: int) -> int:
+    """The height of bands that reads least from DRAM; 1 where bands are no better."""
+
+    def reads(group: int) -> float:
+        return dram_reads(replace(walk, group=group), streams, running, cache)
+
+    bands = [group for group in GROUPS if len(walk.tiles) > 1 and group <= max(walk.tiles[-2], 1)]
+    return min((1, *bands), key=lambda group: (reads(group), group))
 
 
 def _distinct(walk: Walk, streams: Sequence[Stream], window: int) -> float:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cleave.dialects.dims import Size
 from cleave.dialects.size import SizeLike
+from cleave.schedule.occupancy import live_bytes, repeated_loads, shared_bytes
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
+from cleave.schedule.tile_sizes import BYTES, bytes_of, contraction_shape, elements_of, is_tensor_core
 from cleave.schedule.traffic import Stream, Walk
 
-BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i16": 2, "index": 8}
 SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
 VECTOR = 16
 """Bytes of the widest access of a thread; rows whose size is not known to be a multiple of it take narrower ones."""
@@ -24,20 +25,27 @@ class Chain:
     """One iteration of a loop, without the loops in it, or what lies outside all loops (``trips`` 1).
 
     ``copied``: bytes of loads that are wide asynchronous copies to shared memory, in flight while other iterations
-    compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``requests``: accesses of up to
-    ``LANE`` bytes of a thread that all other loads take.
+    compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``described``: of loads through
+    descriptors. ``requests``: accesses of up to ``LANE`` bytes of a thread that all other loads take. ``repeated``:
+    loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
-    ``reductions``: how many. ``elements``: of tiles of register code, those of special functions eight times.
+    ``reductions``: how many; ``waited``: contractions that register code waits for; ``narrow``: operations that
+    ``wgmma`` loses where tiles have few columns. ``elements``: of tiles of register code, those of special functions
+    eight times.
     """
 
     trips: float
     pipelined: bool = False
     single: bool = False
     copied: float = 0.0
+    described: float = 0.0
     requests: float = 0.0
     wgmma: float = 0.0
     mma: float = 0.0
+    repeated: int = 0
     wgmmas: int = 0
+    waited: int = 0
+    narrow: float = 0.0
     mmas: int = 0
     reductions: int = 0
     elements: float = 0.0
@@ -49,11 +57,12 @@ class Workload:
 
     ``compulsory``: bytes of its tensors; of one that is only gathered from, what all blocks read (``gathered``: each).
     ``resident`` and ``streamed``: shared memory of tiles outside and inside loops. ``live``: bytes of accumulators and
-    the largest tile of register code. ``mma``: the part of ``tensor`` that tiles of less than 64 rows do by
-    ``mma.sync``. ``requests``: as in ``Chain``. ``chained_rows``: of the tile of a contraction by ``wgmma`` that feeds
-    another, if there is one: Triton gives such a tile's rows to the warps, and if they are too few, warps repeat one
-    another's work. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels side by side, each one's; what the
-    whole has of theirs is a mean over all blocks.
+    the largest tile of register code, which is ``temporary``. ``described``: of ``loaded``, those that go through
+    descriptors; ``describable``: whether loads of a pipelined loop could. ``mma``: the part of ``tensor`` that tiles of
+    less than 64 rows do by ``mma.sync``. ``requests`` and ``narrow``: as in ``Chain``. ``chained_rows``: of the tile of
+    a contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the warps, and if
+    they are too few, warps repeat one another's work. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels
+    side by side, each one's; what the whole has of theirs is a mean over all blocks.
     """
 
     blocks: int = 0
@@ -61,7 +70,11 @@ class Workload:
     resident: int = 0
     streamed: int = 0
     live: int = 0
+    temporary: int = 0
     loaded: float = 0.0
+    described: float = 0.0
+    describable: bool = False
+    narrow: float = 0.0
     stored: float = 0.0
     requests: float = 0.0
     tensor: float = 0.0
@@ -72,7 +85,7 @@ class Workload:
     chained_rows: int = 0
     chains: list[Chain] = field(default_factory=list[Chain])
     walk: Walk = field(default_factory=lambda: Walk(()))
-    streams: list[Stream] = field(default_factory=list[Stream])
+    streams: tuple[Stream, ...] = ()
     gathered: dict[Ref, float] = field(default_factory=dict[Ref, float])
     beside: list[Workload] = field(default_factory=list["Workload"])
 
@@ -86,16 +99,19 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
         return _together([workload(each, sizes, known) for each in kernel.beside], kernel, sizes)
     work = Workload(
         blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
-        live=_live(kernel),
     )
-    work.resident, work.streamed = _shared(kernel)
+    work.live, work.temporary = live_bytes(kernel)
+    work.resident, work.streamed = shared_bytes(kernel)
     work.chained_rows = min((rows for block in _blocks(kernel.body) for rows in _chained_rows(block)), default=0)
     widths = {argument: _access(argument, known or {}) for argument in kernel.arguments}
     axes: tuple[tuple[str, Size], ...] = ()
     if kernel.order:
         axes = kernel.order.axes
         work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
-    _count(kernel.body, Chain(1.0), _Surroundings(sizes, widths, tuple(name for name, _ in axes), kernel.roles), work)
+    sized = frozenset(i.result for i in kernel.body.walk() if i.op in ("extent", "arith.constant"))
+    names = tuple(name for name, _ in axes)
+    around = _Surroundings(sizes, widths, names, kernel.roles, sized, kernel.descriptors)
+    _count(kernel.body, Chain(1.0), around, work)
     work.compulsory = _compulsory(kernel, sizes, work)
     return work
 
@@ -112,10 +128,11 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
         resident=max(work.resident for work in works),
         streamed=max(work.streamed for work in works),
         live=max(work.live for work in works),
+        temporary=max(work.temporary for work in works),
         chained_rows=min((work.chained_rows for work in works if work.chained_rows), default=0),
         beside=works,
     )
-    for name in ("loaded", "stored", "requests", "tensor", "mma", "fma", "special", "alu"):
+    for name in ("loaded", "described", "narrow", "stored", "requests", "tensor", "mma", "fma", "special", "alu"):
         setattr(whole, name, sum(work.blocks * getattr(work, name) for work in works) / max(blocks, 1))
     return whole
 
@@ -123,20 +140,17 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
 @dataclass(frozen=True)
 class _Surroundings:
     """The sizes of symbols, how many bytes a thread reads at once from each tensor, the grid's dims in order, and
-    which tensors are others with other names."""
+    which tensors are others with other names.
+
+    ``sized``: the indices that are sizes of dims. ``descriptors``: as of the kernel.
+    """
 
     sizes: Mapping[str, int]
     widths: Mapping[Ref, int]
     axes: tuple[str, ...]
     roles: Mapping[Ref, Ref]
-
-
-def _elements(ref: Ref) -> int:
-    return math.prod(dim.size.value or 1 for dim in ref.tile.dims) if ref.type else 1
-
-
-def _bytes(ref: Ref) -> int:
-    return _elements(ref) * BYTES.get(ref.tile.dtype, 1)
+    sized: frozenset[Ref]
+    descriptors: bool
 
 
 def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
@@ -145,7 +159,12 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
 
 def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
     work.chains.append(chain)
-    repeated = _repeated_loads(block, around.roles)
+    repeated = repeated_loads(block, around.roles)
+    if chain.pipelined:
+        chain.waited = sum(i.op == "contract" and not _is_accumulated(i.result, block) for i in block.instructions)
+        chain.repeated = len(
+            {i.result for i in block.instructions if i.op == "load" and _has_both_uses(i.result, block)}
+        )
     for instruction in block.instructions:
         if instruction in repeated:
             continue
@@ -159,24 +178,21 @@ def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) ->
             _count_one(instruction, chain, around, work)
 
 
-def _repeated_loads(block: Block, roles: Mapping[Ref, Ref]) -> set[Instruction]:
-    """Loads of what another load of the block has loaded, under other names perhaps: Triton makes them one."""
-    seen: set[object] = set()
-    found: set[Instruction] = set()
-    for instruction in block.instructions:
-        if instruction.op == "load":
-            extents = tuple(dim.size for dim in instruction.result.tile.dims)
-            source, *place = instruction.operands
-            key = (roles.get(source, source), *place, extents)
-            found |= {instruction} if key in seen else set()
-            seen.add(key)
-    return found
-
-
 def _is_pipelined(loop: Instruction) -> bool:
     """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers."""
     block = loop.body or Block()
     return any(i.op == "contract" and is_tensor_core(i) for i in block.instructions)
+
+
+def _is_accumulated(product: Ref, block: Block) -> bool:
+    """Whether it is only added to what the next iteration adds to."""
+    users = [i for i in block.instructions if product in i.operands]
+    return all(i.op == "add" and i.result in block.yields for i in users)
+
+
+def _has_both_uses(tile: Ref, block: Block) -> bool:
+    users = [i for i in block.instructions if tile in i.operands]
+    return {i.op == "contract" and is_tensor_core(i) for i in users} == {True, False}
 
 
 def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
@@ -187,31 +203,50 @@ def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
 def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
     op = instruction.op
     if op in LOADS:
-        size, width = _bytes(instruction.result), _width(instruction, around)
-        work.loaded += chain.trips * size
-        source = instruction.operands[0]
-        varying = instruction.attrs.get("varying", source.names)
-        shared = frozenset(axis for axis, name in enumerate(around.axes) if name in varying)
-        work.streams.append(Stream(chain.trips * size, shared, _bytes_of(source, around.sizes)))
-        if op == "gather_load":
-            work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
-        if chain.pipelined and width == VECTOR:
-            chain.copied += size
-        else:
-            chain.requests += size / min(width, LANE)
-            work.requests += chain.trips * size / min(width, LANE)
+        _count_load(instruction, chain, around, work)
     elif op == "store":
-        work.stored += chain.trips * _bytes(instruction.operands[0])
+        work.stored += chain.trips * bytes_of(instruction.operands[0])
     elif op == "contract":
         _count_contraction(instruction, chain, work)
     elif op in SPECIAL:
-        chain.elements += SPECIAL_ELEMENTS * _elements(instruction.result)
-        work.special += chain.trips * _elements(instruction.result)
+        chain.elements += SPECIAL_ELEMENTS * elements_of(instruction.result)
+        work.special += chain.trips * elements_of(instruction.result)
     elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
         source = instruction.operands[0] if op == "reduce" else instruction.result
         chain.reductions += op == "reduce"
-        chain.elements += _elements(source)
-        work.alu += chain.trips * _elements(source)
+        chain.elements += elements_of(source)
+        work.alu += chain.trips * elements_of(source)
+
+
+def _count_load(load: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
+    source, size = load.operands[0], bytes_of(load.result)
+    width, describable = _width(load, around), _is_describable(load, around)
+    work.loaded += chain.trips * size
+    varying = load.attrs.get("varying", source.names)
+    shared = frozenset(axis for axis, name in enumerate(around.axes) if name in varying)
+    work.streams += (Stream(chain.trips * size, shared, _bytes_of(source, around.sizes)),)
+    if load.op == "gather_load":
+        work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
+    work.describable |= describable and chain.pipelined
+    if describable and around.descriptors:
+        work.described += chain.trips * size
+        chain.described += size
+    elif chain.pipelined and width == VECTOR:
+        chain.copied += size
+    else:
+        chain.requests += size / min(width, LANE)
+        work.requests += chain.trips * size / min(width, LANE)
+
+
+def _is_describable(load: Instruction, around: _Surroundings) -> bool:
+    """Whether it can go through a descriptor: a matrix with wide rows, that ends where its tensor does."""
+    if load.op != "load":
+        return False
+    rank = (len(load.operands) - 1) // 2
+    bounds = zip(load.operands[0].names, load.operands[1 + rank :], strict=True)
+    inside = load.attrs.get("in_bounds", ())
+    ends = all(name in inside or bound in around.sized for name, bound in bounds)
+    return ends and len(load.result.names) == 2 and around.widths[load.operands[0]] == VECTOR
 
 
 SPECIAL_ELEMENTS = 8
@@ -245,32 +280,6 @@ def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:
     return max(width, math.gcd(VECTOR, multiple * width))
 
 
-def is_tensor_core(contraction: Instruction) -> bool:
-    """Whether tiles of these shapes and types go to the tensor cores."""
-    rows, columns, depth = contraction_shape(contraction)
-    types = {operand.tile.dtype for operand in contraction.operands}
-    return types <= {"f16", "bf16", "tf32", "f8E4M3FN", "f8E5M2"} and min(rows, depth) >= 16 and columns >= 8
-
-
-def contraction_shape(contraction: Instruction) -> tuple[int, int, int]:
-    """(rows, columns, depth): extents of the dims that the result has first and last, each of one operand alone, and
-    of those summed; 0 where dims of both operands are kept. Fewer than 16 rows are taken for columns."""
-    a, b = contraction.operands
-    summed, left, right = set(contraction.attrs["over"]), set(a.names), set(b.names)
-    if (left & right) - summed:
-        return 0, 0, 0
-    sides = [(_extent(a, left - right), left - right), (_extent(b, right - left), right - left)]
-    names = contraction.result.names
-    if names and names[0] in sides[1][1]:
-        sides.reverse()
-    (rows, _), (columns, _) = sides
-    return max(rows, columns) if rows < 16 else rows, min(rows, columns) if rows < 16 else columns, _extent(a, summed)
-
-
-def _extent(ref: Ref, names: Iterable[str]) -> int:
-    return math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
-
-
 def _chained_rows(block: Block) -> list[int]:
     """Rows of the ``wgmma`` contractions of a block that have an operand computed from another one of them."""
     computed: set[Ref] = set()
@@ -288,6 +297,8 @@ def _chained_rows(block: Block) -> list[int]:
 
 
 WGMMA_ROWS = 64
+ROWS_READ = 8
+"""Columns that ``wgmma`` could compute while it reads its rows from shared memory, which it does for each tile."""
 
 
 def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -> None:
@@ -303,75 +314,15 @@ def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -
     if contraction_shape(instruction)[0] >= WGMMA_ROWS:
         chain.wgmma += flops
         chain.wgmmas += 1
+        narrow = flops * ROWS_READ / contraction_shape(instruction)[1]
+        chain.narrow += narrow
+        work.narrow += chain.trips * narrow
     else:
         chain.mma += flops
         chain.mmas += 1
         work.mma += chain.trips * flops
 
 
-def _is_matrix_product(instruction: Instruction) -> bool:
-    """Whether it becomes ``tt.dot``, and not a product of registers that is summed."""
-    if instruction.op != "contract":
-        return False
-    rows, columns, depth = contraction_shape(instruction)
-    return min(rows, columns) >= 8 and max(rows, columns) >= 16 and depth >= 16
-
-
-def _shared(kernel: Kernel) -> tuple[int, int]:
-    """Bytes of tiles in shared memory: outside loops what feeds contractions; every load of a loop with a contraction.
-
-    So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys, and Triton 3.7 none to
-    the loads of loops without contractions.
-    """
-    fed = {operand for i in kernel.body.walk() if _is_matrix_product(i) for operand in i.operands}
-    return _staged(kernel.body, fed, kernel), _streamed(kernel.body, fed, kernel)
-
-
-def _staged(block: Block, fed: set[Ref], kernel: Kernel, *, every: bool = False) -> int:
-    """Bytes of the loads of a block, without its loops, that feed contractions, or of all of them."""
-    repeated = _repeated_loads(block, kernel.roles)
-    loads = [i for i in block.instructions if i.op in LOADS and i not in repeated]
-    return sum(_bytes(load.result) for load in loads if every or load.result in fed)
-
-
-def _streamed(block: Block, fed: set[Ref], kernel: Kernel) -> int:
-    """Bytes of the loop of a block that needs most; loops after one another use the same memory."""
-    bodies = [instruction.body for instruction in block.instructions if instruction.body]
-    every = [any(_is_matrix_product(i) for i in body.instructions) for body in bodies]
-    needs = (
-        _staged(body, fed, kernel, every=whole) + _streamed(body, fed, kernel)
-        for body, whole in zip(bodies, every, strict=True)
-    )
-    return max(needs, default=0)
-
-
-def _live(kernel: Kernel) -> int:
-    """Bytes of the fullest block's accumulators and its largest other tile of register code."""
-    return max(sum(map(_bytes, block.arguments[1:])) + _largest(block) for block in _blocks(kernel.body))
-
-
-def _largest(block: Block) -> int:
-    largest = 0
-    in_place = _updates(block)
-    for instruction in block.instructions:
-        if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
-            continue
-        if instruction.op == "contract" and not is_tensor_core(instruction):
-            largest = max(largest, sum(map(_bytes, (*instruction.operands, instruction.result))))
-        if instruction.result.type and instruction.result not in in_place:
-            largest = max(largest, _bytes(instruction.result))
-    return largest
-
-
 def _blocks(block: Block) -> list[Block]:
     inner = [instruction.body for instruction in block.instructions if instruction.body]
     return [block, *(each for body in inner for each in _blocks(body))]
-
-
-def _updates(block: Block) -> set[Ref]:
-    """The results that only update an accumulator in place: what is yielded, and what is added to make it."""
-    found = set(block.yields)
-    for instruction in block.instructions:
-        if instruction.results and instruction.result in found and instruction.op in ("add", "cast"):
-            found |= set(instruction.operands)
-    return found

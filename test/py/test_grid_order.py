@@ -25,7 +25,7 @@ from cleave.schedule.region import region_of
 from cleave.schedule.rename import in_memory_order
 from cleave.schedule.tile_program import Block, Launch, Ref, TileBuilder, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
-from cleave.schedule.traffic import Stream, Walk, dram_reads
+from cleave.schedule.traffic import Stream, Walk, best_group, dram_reads
 
 ARITH: dict[str, Callable[[int, int], int]] = {
     "arith.addi": int.__add__, "arith.subi": int.__sub__, "arith.muli": int.__mul__, "arith.divui": int.__floordiv__,
@@ -111,13 +111,16 @@ def test_spans_are_those_of_the_first_blocks(walk: Walk) -> None:
 
 
 def test_what_fits_the_cache_is_read_once() -> None:
-    streams = [Stream(10.0, frozenset([0]), 80), Stream(20.0, frozenset([1]), 160)]
+    streams = (Stream(10.0, frozenset([0]), 80), Stream(20.0, frozenset([1]), 160))
     assert dram_reads(Walk((8, 8)), streams, running=4, cache=1000) == 240
 
 
 def test_bands_read_less() -> None:
     """Four blocks at a time: a row of four reads five tiles, a square of four reads four."""
-    streams = [Stream(1.0, frozenset([0]), 8), Stream(1.0, frozenset([1]), 8)]
+    streams = (Stream(1.0, frozenset([0]), 8), Stream(1.0, frozenset([1]), 8))
     assert dram_reads(Walk((8, 8)), streams, running=4, cache=0) == 16 * 5
     assert dram_reads(Walk((8, 8), 2), streams, running=4, cache=0) == 16 * 4
     assert dram_reads(Walk((0, 8), 2), streams, running=4, cache=0) == 0
+    assert best_group(Walk((8, 8)), streams, running=8, cache=0) == 4
+    assert best_group(Walk((8, 8)), streams, running=8, cache=1000) == 1
+    assert best_group(Walk((64,)), streams[:1], running=8, cache=0) == 1
