@@ -48,13 +48,13 @@ def subjects() -> list[Subject]:
         Subject("matmul", _static(graphs.matmul(), k=4096, n=4096), "matmul", {}),
         Subject("matmul_matmul", _static(graphs.matmul_matmul(), h=32), "matmul_matmul", keys),
         Subject("matmul_rowsum", _static(graphs.matmul_rowsum(), n=4096), "matmul_rowsum", {}),
-        Subject("swiglu", _swiglu(), "swiglu", {}),
+        Subject("swiglu", graphs.swiglu(), "swiglu", {}),
         Subject("rmsnorm_matmul", _static(graphs.rmsnorm_matmul(size=4096), n=6144), "rmsnorm_matmul", {}),
-        Subject("mha", _attention(32, 1, 128, 128), "attention", keys),
-        Subject("gqa", _attention(8, 4, 128, 128), "attention", keys),
-        Subject("mqa", _attention(1, 32, 128, 128), "attention", keys),
-        Subject("mla", _attention(128, 1, 192, 128), "attention", keys),
-        Subject("rmsnorm_swiglu", _swiglu(norm=True), "rmsnorm_swiglu", {}),
+        Subject("mha", graphs.grouped_attention(32, 1, 128, 128), "attention", keys),
+        Subject("gqa", graphs.grouped_attention(8, 4, 128, 128), "attention", keys),
+        Subject("mqa", graphs.grouped_attention(1, 32, 128, 128), "attention", keys),
+        Subject("mla", graphs.grouped_attention(128, 1, 192, 128), "attention", keys),
+        Subject("rmsnorm_swiglu", graphs.swiglu(norm=True), "rmsnorm_swiglu", {}),
         Subject("log_sum_exp", _log_sum_exp(2048, 32768), "log_sum_exp", {}),
         Subject("split_attention", _static(graphs.split_attention(head=128), h=32), "split_attention", keys),
         Subject("split_matmul", _static(graphs.split_matmul(), k=4096, n=4096), "matmul", {}),
@@ -63,30 +63,6 @@ def subjects() -> list[Subject]:
 
 def _static(graph: Graph, **extents: int) -> Graph:
     return replace(graph, extents={**graph.extents, **extents})
-
-
-def _attention(kv: int, group: int, head: int, value: int) -> Graph:
-    """Safe softmax attention of kv x group heads, divided last, as the superoptimiser leaves it."""
-    b = GraphBuilder("attention")
-    q = b.input(f"a={kv} g={group} m d={head}", "f16")
-    k, v = b.input("a n d", "f16"), b.input(f"a n e={value}", "f16")
-    s = b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32"))
-    e = b.exp(b.sub(s, b.reduce(s, kind="max", over=["n"])))
-    total = b.reduce(e, kind="sum", over=["n"])
-    return b.build(b.cast(b.div(b.contract(b.cast(e, dtype="f16"), v, over=["n"]), total), dtype="f16"))
-
-
-def _swiglu(*, norm: bool = False, size: int = 4096, inner: int = 14336) -> Graph:
-    """silu(x w) * (x v), with the factor of an RMSNorm applied to both products where ``norm``."""
-    b = GraphBuilder("rmsnorm_swiglu" if norm else "swiglu")
-    x, w, v = b.input(f"m k={size}", "f16"), b.input(f"k f={inner}", "f16"), b.input("k f", "f16")
-    a, u = b.contract(x, w, over=["k"]), b.contract(x, v, over=["k"])
-    if norm:
-        wide = b.cast(x, dtype="f32")
-        mean = b.div(b.reduce(b.mul(wide, wide), kind="sum", over=["k"]), b.constant(float(size), "f32"))
-        scale = b.rsqrt(b.add(mean, b.constant(1e-6, "f32")))
-        a, u = b.mul(a, scale), b.mul(u, scale)
-    return b.build(b.cast(b.mul(b.mul(a, b.sigmoid(a)), u), dtype="f16"))
 
 
 def _log_sum_exp(size: int, words: int) -> Graph:

@@ -13,7 +13,7 @@ from typing import Literal
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.cost import BYTES, Cost, cost_of, known_of, launch_time, program_cost, workload
+from cleave.schedule.cost import BYTES, Cost, Workload, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import emit_kernel
 from cleave.schedule.explore import Score, explore
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
@@ -225,7 +225,7 @@ class _Scheduler:
             emitted = emit_kernel("kernel", region, tiling, extents, fusion)
             work = replace(work, walk=replace(work.walk, group=group))
         works = {False: work}
-        if target.has_descriptors and work.describable:
+        if target.has_descriptors and work.describable and self._is_contraction_bound(work):
             works[True] = workload(replace(emitted.kernel, descriptors=True), self.sizes, known)
         choices = itertools.product(works, STAGES if has_loops(emitted.kernel) else (1,), WARPS)
         found = [
@@ -238,6 +238,11 @@ class _Scheduler:
             for descriptors, stages, warps in choices
         ]
         return found, emitted.estimates
+
+    def _is_contraction_bound(self, work: Workload) -> bool:
+        """Whether tensor cores take longer than DRAM: elsewhere pointers are as good, and no descriptor is fetched."""
+        cost = cost_of(work, STAGES[0], WARPS[0], self.options.target)
+        return cost.tensor > cost.dram
 
     def _score(self, candidate: Candidate) -> Score:
         return (not candidate.cost.fits(self.options.target), candidate.cost.running)

@@ -313,3 +313,27 @@ def centred_gram() -> Graph:
     count = b.reduce(b.constant(1.0, "f32", x.dims[1:]), kind="sum", over=["k"])
     d = b.sub(x, b.div(b.reduce(x, kind="sum", over=["k"]), count))
     return b.build(b.contract(d, b.rename(d, from_="m", to="n=m"), over=["k"]))
+
+
+def grouped_attention(kv: int, group: int, head: int, value: int) -> Graph:
+    """Safe softmax attention of kv x group heads, divided last, as the superoptimiser leaves it."""
+    b = GraphBuilder("attention")
+    q = b.input(f"a={kv} g={group} m d={head}", "f16")
+    k, v = b.input("a n d", "f16"), b.input(f"a n e={value}", "f16")
+    s = b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32"))
+    e = b.exp(b.sub(s, b.reduce(s, kind="max", over=["n"])))
+    total = b.reduce(e, kind="sum", over=["n"])
+    return b.build(b.cast(b.div(b.contract(b.cast(e, dtype="f16"), v, over=["n"]), total), dtype="f16"))
+
+
+def swiglu(*, norm: bool = False, size: int = 4096, inner: int = 14336) -> Graph:
+    """silu(x w) * (x v), with the factor of an RMSNorm applied to both products where ``norm``."""
+    b = GraphBuilder("rmsnorm_swiglu" if norm else "swiglu")
+    x, w, v = b.input(f"m k={size}", "f16"), b.input(f"k f={inner}", "f16"), b.input("k f", "f16")
+    a, u = b.contract(x, w, over=["k"]), b.contract(x, v, over=["k"])
+    if norm:
+        wide = b.cast(x, dtype="f32")
+        mean = b.div(b.reduce(b.mul(wide, wide), kind="sum", over=["k"]), b.constant(float(size), "f32"))
+        scale = b.rsqrt(b.add(mean, b.constant(1e-6, "f32")))
+        a, u = b.mul(a, scale), b.mul(u, scale)
+    return b.build(b.cast(b.mul(b.mul(a, b.sigmoid(a)), u), dtype="f16"))
