@@ -18,6 +18,8 @@ VECTOR = 16
 """Bytes of the widest access of a thread; rows whose size is not known to be a multiple of it take narrower ones."""
 LANE = 4
 """Bytes that a warp's access to memory moves at a time for each thread: wider accesses take so many times longer."""
+REGISTER = 4
+"""Bytes of the register that each narrow access of a pipelined loop has until its value goes to shared memory."""
 
 
 @dataclass
@@ -112,6 +114,7 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
     names = tuple(name for name, _ in axes)
     around = _Surroundings(sizes, widths, names, kernel.roles, sized, kernel.descriptors)
     _count(kernel.body, Chain(1.0), around, work)
+    work.live += math.ceil(max((REGISTER * chain.requests for chain in work.chains if chain.pipelined), default=0))
     work.compulsory = _compulsory(kernel, sizes, work)
     return work
 
