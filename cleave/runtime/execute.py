@@ -221,10 +221,4 @@ def _described(spec: DescriptorSpec, tensor: Tensor) -> TensorDescriptor:
     problem = None if is_empty(layout) else refusal(layout, address, width)
     if problem:
         raise CleaveError(f"operand {spec.operand} {problem}, and the kernel takes a descriptor of it")
-    if not is_empty(layout) and sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True)) >= (
-        tensor.memory.size
-    ):
-        raise CleaveError(f"operand {spec.operand} is larger than its memory, and the kernel takes a descriptor of it")
-    strides = [stride * width for stride in layout.strides]
-    array = np.lib.stride_tricks.as_strided(tensor.memory, layout.shape, strides)
-    return TensorDescriptor(array, spec.extents)
+    return TensorDescriptor(tensor.memory, spec.extents, False, layout.shape, layout.strides)

@@ -130,10 +130,10 @@ def _descriptor(number: int, type_: DescriptorType, arg: Argument, memory: Memor
     _check_elements(number, array.dtype, block.element)
     if any(stride % array.itemsize or stride < 0 for stride in array.strides):
         raise CleaveError(f"argument {number}: strides of {array.strides} bytes are not whole elements")
-    strides = [stride // array.itemsize for stride in array.strides]
+    strides = arg.strides or [stride // array.itemsize for stride in array.strides]
     base = memory.add(array, number)
     try:
-        return make_descriptor(base, array.shape, strides, block.shape, dtype_of(block), arg.nan_padding)
+        return make_descriptor(base, arg.shape or array.shape, strides, block.shape, dtype_of(block), arg.nan_padding)
     except CleaveError as error:
         raise CleaveError(f"argument {number}: {error.message}") from error
 

@@ -38,12 +38,15 @@ class Buffer:
 class TensorDescriptor:
     """A host tensor descriptor (TMA): ``array`` is read and written in blocks of shape ``block``.
 
-    Strides come from the array; what lies outside it reads as zero, or NaN with ``nan_padding``.
+    Extents and strides (in elements) come from the array unless they are given, in which case it is the memory from
+    element 0 on; what lies outside the extents reads as zero, or NaN with ``nan_padding``.
     """
 
     array: np.ndarray
     block: tuple[int, ...]
     nan_padding: bool = False
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,8 +37,9 @@ REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
 """Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
 kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
-REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED = 40, 0.3
-"""In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more."""
+REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED, EDGE_REGISTERS = 40, 0.3, 8
+"""In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more, and
+those of a second loop for iterations with masks."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,12 @@ def _estimated(work: Workload, num_stages: int, num_warps: int) -> tuple[Resourc
     shared = work.resident + work.streamed * num_stages
     live = work.live / (4 * 32 * num_warps)
     if work.described:
-        registers = REGISTERS_DESCRIBED + math.ceil(live + TEMPORARY_DESCRIBED * work.temporary / (4 * 32 * num_warps))
+        loops = sum(chain.pipelined for chain in work.chains)
+        registers = (
+            REGISTERS_DESCRIBED
+            + (EDGE_REGISTERS if loops > 1 else 0)
+            + math.ceil(live + TEMPORARY_DESCRIBED * work.temporary / (4 * 32 * num_warps))
+        )
         return Resources(shared, registers), Resources(shared, registers)
     most, usual = (REGISTERS_BASE + math.ceil(share * live) for share in (REGISTERS_SHARE, REGISTERS_USUAL))
     return Resources(shared, most), Resources(shared, usual)
