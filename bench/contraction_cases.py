@@ -56,7 +56,7 @@ SUBJECTS = {
     "attention_16_8192": _attention(16, 8192),
     "attention_32_4096": _attention(32, 4096),
     "attention_64_4096_64": _attention(64, 4096, 64),
-    "swiglu": _product(14336, graphs.swiglu(), "swiglu", 2),
+    "swiglu": _product(14336, graphs.swiglu_layer(), "swiglu", 2),
     "rmsnorm_matmul": _product(6144, graphs.rmsnorm_matmul(scale_last=True, size=4096), "rmsnorm_matmul"),
 }
 

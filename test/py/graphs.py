@@ -326,7 +326,7 @@ def grouped_attention(kv: int, group: int, head: int, value: int) -> Graph:
     return b.build(b.cast(b.div(b.contract(b.cast(e, dtype="f16"), v, over=["n"]), total), dtype="f16"))
 
 
-def swiglu(*, norm: bool = False, size: int = 4096, inner: int = 14336) -> Graph:
+def swiglu_layer(*, norm: bool = False, size: int = 4096, inner: int = 14336) -> Graph:
     """silu(x w) * (x v), with the factor of an RMSNorm applied to both products where ``norm``."""
     b = GraphBuilder("rmsnorm_swiglu" if norm else "swiglu")
     x, w, v = b.input(f"m k={size}", "f16"), b.input(f"k f={inner}", "f16"), b.input("k f", "f16")

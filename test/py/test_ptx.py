@@ -56,7 +56,7 @@ SUBGRAPHS: dict[str, tuple[Graph, dict[str, int]]] = {
     "matmul_facts": (matmul_with_facts(), {"k": 4096, "n": 4096, "k1": 256, "n1": 256}),
     "matmul_matmul": (graphs.matmul_matmul(), {"h": 32, **KEYS}),
     "matmul_rowsum": (static(graphs.matmul_rowsum(), n=4096), {}),
-    "swiglu": (graphs.swiglu(), {}),
+    "swiglu": (graphs.swiglu_layer(), {}),
     "rmsnorm_matmul": (static(graphs.rmsnorm_matmul(scale_last=True, size=4096), n=6144), {}),
     "mha64": (graphs.grouped_attention(32, 1, 64, 64), KEYS),
     "mha": (graphs.grouped_attention(32, 1, 128, 128), KEYS),
