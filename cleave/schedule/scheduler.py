@@ -30,6 +30,8 @@ STAGES = (2, 3, 4, 5, 6, 8)
 WARPS = (4, 8)
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Numbers of parts that the scheduler considers for a split; a launch may take any."""
+L2_COPIES = 2
+"""Parts of an L2 cache that each keep what their multiprocessors read: what all read is there as often."""
 COARSE = 12
 """Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
@@ -219,7 +221,7 @@ class _Scheduler:
         target, extents, known = self.options.target, self.graph.extents, known_of(self.graph)
         emitted = emit_kernel("kernel", region, tiling, extents, fusion)
         work = workload(emitted.kernel, self.sizes, known)
-        group = best_group(work.walk, work.streams, target.sms, target.l2_size)
+        group = best_group(work.walk, work.streams, target.sms, target.l2_size // L2_COPIES)
         if group != tiling.group:
             tiling = replace(tiling, group=group)
             emitted = emit_kernel("kernel", region, tiling, extents, fusion)
