@@ -97,7 +97,7 @@ class Emitter:
         found = self.values.get(poly)
         if found is None:
             assert self.plan is not None
-            node = self.plan.choice[poly]
+            node = self.plan.node(poly)
             found = self.values[poly] = _RULES[node.kind](self, node)
         return found
 
@@ -342,7 +342,7 @@ class Emitter:
         product = self.lifter.algebra.mul(*children)
         uses = [
             n
-            for n in self.plan.choice.values()
+            for n, _, _ in self.plan.picks.values()
             if n.kind == "contract" and list(n.data) == over and product in n.children
         ]
         return product if uses and self._operand_dtype(product, over) == "tf32" else None
@@ -386,7 +386,7 @@ class Emitter:
             value.dtype == narrow
             or poly in self.feeds.exact
             or narrow == "bf16"
-            or self.plan.choice[poly].kind == "guarded_exp"
+            or self.plan.node(poly).kind == "guarded_exp"
             or self._below_one(poly)
         )
         return narrow if safe else self.compute if self.precise else "tf32"
@@ -394,7 +394,7 @@ class Emitter:
     def _below_one(self, poly: Poly) -> bool:
         """An exponential of something minus its maximum."""
         assert self.plan is not None
-        node = self.plan.choice[poly]
+        node = self.plan.node(poly)
         is_exp = node.kind == "exp" or (node.kind == "op" and node.data[0] == "exp")
         return is_exp and any(
             family.core is self.lifter.algebra.add(node.children[0], family.stabiliser)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as cartesian
+from typing import NamedTuple
 
 from cleave.dialects.dims import Size
 from cleave.search.cost import CONTRACTION_WEIGHT
@@ -15,22 +16,32 @@ MAX_COMBINATIONS = 48
 MAX_ROUNDS = 24
 
 
+class Pick(NamedTuple):
+    """The node chosen for a class, the chain of reductions up to it, and its own work."""
+
+    node: Node
+    length: float
+    work: float
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A choice of one node for each class that a value needs. Numbers are at the sizes that rank plans."""
 
-    choice: Mapping[Poly, Node]
-    lengths: Mapping[Poly, float]
+    picks: Mapping[Poly, Pick]
     length: float
     work: float
+
+    def node(self, poly: Poly) -> Node:
+        return self.picks[poly].node
 
     @property
     def rank(self) -> tuple[float, float]:
         return self.length, self.work
 
     def key(self) -> tuple[tuple[int, str, tuple[object, ...], tuple[int, ...]], ...]:
-        nodes = sorted(self.choice.items(), key=lambda item: item[0].id)
-        return tuple((p.id, node.kind, node.data, tuple(c.id for c in node.children)) for p, node in nodes)
+        nodes = sorted(((p.id, pick.node) for p, pick in self.picks.items()), key=lambda item: item[0])
+        return tuple((id_, node.kind, node.data, tuple(c.id for c in node.children)) for id_, node in nodes)
 
 
 class Extractor:
@@ -104,24 +115,29 @@ class Extractor:
         return result
 
     def _join(self, poly: Poly, node: Node, plans: Sequence[Plan], force: bool = False) -> Plan | None:
-        choice: dict[Poly, Node] = {}
-        lengths: dict[Poly, float] = {}
-        for plan in plans:
-            for key, chosen in plan.choice.items():
-                if choice.setdefault(key, chosen) is not chosen and choice[key] != chosen:
-                    if not force:
-                        return None
-                    continue
-                lengths.setdefault(key, plan.lengths[key])
-        if poly in choice:
-            return None  # the class would need itself
-        if force and not _acyclic(choice, node.children):
+        picks: dict[Poly, Pick] = {}
+        agree = self._merge(picks, plans)
+        if not (agree or force) or poly in picks:  # where it is there already, the class would need itself
             return None
-        _, own = self._cost(node, poly)
-        choice[poly] = node
-        lengths[poly] = max((lengths[child] for child in node.children), default=0) + own
-        total = sum(self._cost(chosen, key)[0] for key, chosen in choice.items())
-        return Plan(choice, lengths, lengths[poly], total)
+        if force and not _acyclic(picks, node.children):
+            return None
+        work, own = self._cost(node, poly)
+        length = max((picks[child].length for child in node.children), default=0) + own
+        picks[poly] = Pick(node, length, work)
+        return Plan(picks, length, sum(pick.work for pick in picks.values()))
+
+    @staticmethod
+    def _merge(picks: dict[Poly, Pick], plans: Sequence[Plan]) -> bool:
+        """Put the plans' picks together, the first one of each class; whether they agree."""
+        agree = True
+        for plan in plans:
+            if not picks:
+                picks.update(plan.picks)
+                continue
+            for poly, pick in plan.picks.items():
+                first = picks.setdefault(poly, pick).node
+                agree = agree and (first is pick.node or first == pick.node)
+        return agree
 
     def _joined(self, goals: Sequence[Poly]) -> list[Plan]:
         goals = list(dict.fromkeys(goals))
@@ -133,16 +149,10 @@ class Extractor:
             limit -= 1
         result: list[Plan] = []
         for combination in cartesian(*(plans[:limit] for plans in options)):
-            choice: dict[Poly, Node] = {}
-            lengths: dict[Poly, float] = {}
-            agree = True
-            for plan in combination:
-                for key, node in plan.choice.items():
-                    agree = agree and choice.setdefault(key, node) == node
-                    lengths.setdefault(key, plan.lengths[key])
-            if agree or (not result and _acyclic(choice, goals)):
-                work = sum(self._cost(node, key)[0] for key, node in choice.items())
-                result.append(Plan(choice, lengths, max(lengths[goal] for goal in goals), work))
+            picks: dict[Poly, Pick] = {}
+            if self._merge(picks, combination) or (not result and _acyclic(picks, goals)):
+                work = sum(pick.work for pick in picks.values())
+                result.append(Plan(picks, max(picks[goal].length for goal in goals), work))
         return self._best(result)
 
     def _best(self, plans: list[Plan]) -> list[Plan]:
@@ -212,16 +222,16 @@ class Extractor:
         return found
 
 
-def _acyclic(choice: Mapping[Poly, Node], goals: Sequence[Poly]) -> bool:
+def _acyclic(picks: Mapping[Poly, Pick], goals: Sequence[Poly]) -> bool:
     state: dict[Poly, int] = {}
 
     def visit(poly: Poly) -> bool:
         if state.get(poly) == 2:
             return True
-        if state.get(poly) == 1 or poly not in choice:
+        if state.get(poly) == 1 or poly not in picks:
             return False
         state[poly] = 1
-        fine = all(visit(child) for child in choice[poly].children)
+        fine = all(visit(child) for child in picks[poly].node.children)
         state[poly] = 2
         return fine
 

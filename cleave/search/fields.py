@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from itertools import compress
 from typing import Any
 
 from cleave.dialects import ops, rounding
@@ -76,25 +77,24 @@ def _real(function: Callable[..., float], *elements: Element) -> float:
         return math.nan
 
 
-def _defined(function: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(*args: Any) -> Any:
-        return UNDEFINED if any(arg is UNDEFINED for arg in args) else function(*args)
-
-    return wrapped
+def _defined(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of one argument, undefined where that is."""
+    return lambda x: UNDEFINED if x is UNDEFINED else function(x)
 
 
-def _both(x: int | None, y: int | None, function: Callable[[int, int], int]) -> int | None:
-    return None if x is None or y is None else function(x, y) % Q
+def _both_defined(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda x, y: UNDEFINED if x is UNDEFINED or y is UNDEFINED else function(x, y)
 
 
-@_defined
+@_both_defined
 def add(x: Any, y: Any) -> Any:
     if x is LOWEST or y is LOWEST:
         return LOWEST
-    for one, other in ((x, y), (y, x)):
-        if one.a == 0 and one.b == 0:
-            return other
-    return Element((x.a + y.a) % P, _both(x.b, y.b, lambda u, v: u + v), x.real + y.real)
+    if x.a == 0 and x.b == 0:
+        return y
+    if y.a == 0 and y.b == 0:
+        return x
+    return Element((x.a + y.a) % P, None if x.b is None or y.b is None else (x.b + y.b) % Q, x.real + y.real)
 
 
 @_defined
@@ -104,18 +104,33 @@ def neg(x: Any) -> Any:
     return Element(-x.a % P, None if x.b is None else -x.b % Q, -x.real)
 
 
-@_defined
+@_both_defined
 def sub(x: Any, y: Any) -> Any:
     if x is LOWEST and y is not LOWEST:
         return LOWEST
     return add(x, neg(y))
 
 
-@_defined
+@_both_defined
 def mul(x: Any, y: Any) -> Any:
     if x is LOWEST or y is LOWEST:
         return UNDEFINED
-    return Element(x.a * y.a % P, _both(x.b, y.b, lambda u, v: u * v), x.real * y.real)
+    return Element(x.a * y.a % P, None if x.b is None or y.b is None else x.b * y.b % Q, x.real * y.real)
+
+
+def dot(pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """The sum of the products, as ``mul`` and ``add`` give it."""
+    a, b, real = 0, 0, 0.0
+    for x, y in pairs:
+        if isinstance(x, Special) or isinstance(y, Special):
+            return UNDEFINED
+        term_a, term_b = x.a * y.a % P, None if x.b is None or y.b is None else x.b * y.b % Q
+        if a == 0 and b == 0:
+            a, b, real = term_a, term_b, x.real * y.real
+        elif term_a or term_b != 0:
+            a, b = (a + term_a) % P, None if b is None or term_b is None else (b + term_b) % Q
+            real += x.real * y.real
+    return Element(a, b, real)
 
 
 @_defined
@@ -173,13 +188,13 @@ def _extremum(sign: int) -> Callable[[Any, Any], Any]:
         found = compare(x, y)
         return UNDEFINED if found is UNDEFINED else x if sign * found >= 0 else y
 
-    return _defined(choose)
+    return _both_defined(choose)
 
 
 maximum, minimum = _extremum(1), _extremum(-1)
 
 
-@_defined
+@_both_defined
 def power(x: Any, y: Any) -> Any:
     if x is LOWEST or y is LOWEST:
         return UNDEFINED
@@ -280,14 +295,14 @@ class FieldDomain:
         if value.op == "cmp":
             holds = _COMPARE[value.attrs["predicate"]]
             if ops.is_float(value.operands[0].dtype):
-                return _defined(lambda x, y: _defined(holds)(compare(x, y), 0))
-            return _defined(holds)
+                return _both_defined(lambda x, y: _both_defined(holds)(compare(x, y), 0))
+            return _both_defined(holds)
         if value.op == "select":
             return lambda c, x, y: UNDEFINED if c is UNDEFINED else x if c else y
         if value.dtype == "i1":
-            return _defined((lambda x, y: x and y) if value.op in ("mul", "min") else (lambda x, y: x or y))
+            return _both_defined((lambda x, y: x and y) if value.op in ("mul", "min") else (lambda x, y: x or y))
         if not floats:
-            return _defined(_INTEGER[value.op])
+            return (_defined if len(value.operands) == 1 else _both_defined)(_INTEGER[value.op])
         return _FUNCTIONS[value.op]
 
     def _cast(self, source: str, target: str) -> Callable[[Any], Any]:
@@ -299,13 +314,26 @@ class FieldDomain:
             return _defined(lambda x: number(int(x)))
         return _defined(bool if target == "i1" else int)
 
+    def contract(self, factors: Sequence[Any], axes: tuple[int, ...], valid: Any, value: Value) -> Any:
+        import numpy as np
+
+        if not ops.is_float(value.dtype):
+            return self.reduce("sum", apply(_both_defined(_INTEGER["mul"]), *factors), axes, valid, value)
+        shape = np.broadcast_shapes(*(factor.shape for factor in factors), () if valid is None else valid.shape)
+        outer, (xs, ys) = rows(shape, axes, factors)
+        if valid is None:
+            return array_of([dot(zip(x, y, strict=True)) for x, y in zip(xs, ys, strict=True)], outer)
+        _, (exist,) = rows(shape, axes, [valid])
+        pairs = (compress(zip(x, y, strict=True), there) for x, y, there in zip(xs, ys, exist, strict=True))
+        return array_of([dot(row) for row in pairs], outer)
+
     def reduce(self, kind: str, array: Any, axes: tuple[int, ...], valid: Any, value: Value) -> Any:
         if value.dtype == "i1":
             neutral: Any = kind in ("min", "prod")
-            step: Callable[..., Any] = _defined((lambda x, y: x and y) if neutral else (lambda x, y: x or y))
+            step: Callable[..., Any] = _both_defined((lambda x, y: x and y) if neutral else (lambda x, y: x or y))
         elif not ops.is_float(value.dtype):
             neutral = {"sum": 0, "prod": 1}.get(kind)
-            step = _defined(_INTEGER[{"sum": "add", "prod": "mul"}.get(kind, kind)])
+            step = _both_defined(_INTEGER[{"sum": "add", "prod": "mul"}.get(kind, kind)])
         else:
             neutral = {"sum": number(0), "prod": number(1), "max": LOWEST, "min": None}[kind]
             step = {"sum": add, "prod": mul, "max": maximum, "min": minimum}[kind]
@@ -337,22 +365,26 @@ def apply(function: Callable[..., Any], *arrays: Any) -> Any:
     return result if isinstance(result, np.ndarray) else boxed(result)
 
 
+def rows(shape: tuple[int, ...], axes: tuple[int, ...], arrays: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]]:
+    """The shape that a reduction over the axes leaves, and for each array a list of the lists that are reduced."""
+    import numpy as np
+
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    outer = tuple(shape[axis] for axis in kept)
+    count, length = (math.prod(shape[axis] for axis in some) for some in (kept, axes))
+    flat = (np.broadcast_to(array, shape).transpose([*kept, *axes]).reshape(count, length) for array in arrays)
+    return outer, [array.tolist() for array in flat]
+
+
 def reduced(array: Any, axes: tuple[int, ...], valid: Any, neutral: Any, step: Callable[..., Any]) -> Any:
     import numpy as np
 
     shape = np.broadcast_shapes(array.shape, () if valid is None else valid.shape)
-    array = np.broadcast_to(array, shape)
-    places = np.ones(shape, dtype=bool) if valid is None else np.broadcast_to(valid, shape)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    order_ = [*kept, *axes]
-    outer = tuple(shape[axis] for axis in kept)
-    flat = array.transpose(order_).reshape(*outer, -1)
-    exists = places.transpose(order_).reshape(*outer, -1)
+    outer, (elements, exist) = rows(shape, axes, [array, True if valid is None else valid])
     items: list[Any] = []
-    for index in np.ndindex(*outer):
+    for row, there in zip(elements, exist, strict=True):
         total: Any = neutral
-        for element, there in zip(flat[index], exists[index], strict=True):
-            if there:
-                total = element if total is None else step(total, element)
+        for element in compress(row, there):
+            total = element if total is None else step(total, element)
         items.append(UNDEFINED if total is None else total)
     return array_of(items, outer)

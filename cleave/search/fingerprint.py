@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cleave.dialects import ops
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import Fingerprint
 from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of, work
 from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
-from cleave.search.interpret import Interpreter, Unsupported
+from cleave.search.interpret import Interpreter, Memo, Unsupported
 
 SAMPLES = 2
 MAX_TRIES = 6
 DEGREE = 1 << 20  # programs of a higher degree do not occur at these sizes
 SIZES = (2, 3, 4, 5, 6, 7)
 MAX_WORK = 60_000
+BITS = P.bit_length()  # P and Q are just below powers of two, so that many random bits are as good as uniform
+
+
+class Point(NamedTuple):
+    """Random inputs, the source's outputs there, and what has been evaluated there."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    memo: Memo
 
 
 class FingerprintChecker:
@@ -27,7 +36,7 @@ class FingerprintChecker:
         """``fixed`` has the symbols whose static extent the normal form relies on."""
         self.source, self.seed, self.fixed = source, seed, fixed
         self.sizes: dict[str, int] = {}
-        self._points: list[tuple[list[Any], list[Any]]] | None = None
+        self._points: list[Point] | None = None
 
     def _sizes(self) -> dict[str, int]:
         """Distinct sizes while the work allows it, else the smallest ones twice."""
@@ -51,8 +60,8 @@ class FingerprintChecker:
         """The fingerprint, or None and where the programs differ."""
         points = self.reference()
         compared = 0
-        for inputs, expected in points:
-            outputs = Interpreter(FieldDomain(), self.sizes).run(graph, inputs)
+        for inputs, expected, memo in points:
+            outputs = Interpreter(FieldDomain(), self.sizes, memo).run(graph, inputs)
             for number, (output, reference) in enumerate(zip(outputs, expected, strict=True)):
                 for one, other in zip(output.ravel(), reference.ravel(), strict=True):
                     if other is UNDEFINED or one is UNDEFINED:
@@ -65,7 +74,7 @@ class FingerprintChecker:
         bound = (DEGREE / P) ** samples if samples else 1.0
         return Fingerprint(P, Q, self.seed, samples, sizes_of(self.sizes, self.source, graph), bound, note), ""
 
-    def reference(self) -> list[tuple[list[Any], list[Any]]]:
+    def reference(self) -> list[Point]:
         """Points where something of the source is defined."""
         if self._points is None:
             self.sizes = self._sizes()
@@ -75,13 +84,14 @@ class FingerprintChecker:
                 self._points = self._draw_points(10 * MAX_TRIES)
         return self._points
 
-    def _draw_points(self, tries: int) -> list[tuple[list[Any], list[Any]]]:
-        points: list[tuple[list[Any], list[Any]]] = []
+    def _draw_points(self, tries: int) -> list[Point]:
+        points: list[Point] = []
         for attempt in range(tries):
             inputs = draw(self.source, self.sizes, f"{self.seed}:{attempt}")
-            outputs = Interpreter(FieldDomain(), self.sizes).run(self.source, inputs)
+            memo = Memo()
+            outputs = Interpreter(FieldDomain(), self.sizes, memo).run(self.source, inputs)
             if any(element is not UNDEFINED for output in outputs for element in output.ravel()):
-                points.append((inputs, outputs))
+                points.append(Point(inputs, outputs, memo))
             if len(points) == SAMPLES:
                 break
         return points
@@ -115,6 +125,6 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: str) -> list[Any]:
 
 def random_element(rng: random.Random, held: str = "") -> Element:
     """Any element; its real is positive where the first part is a square, as roots and absolute values take it."""
-    root, b, real = rng.randrange(P), rng.randrange(Q), rng.gauss(0.0, 1.0)
+    root, b, real = rng.getrandbits(BITS) % P, rng.getrandbits(BITS - 1) % Q, rng.gauss(0.0, 1.0)
     square = root * root % P  # of a number and its opposite, one is a square: P is 3 mod 4
     return Element(square if real > 0 else -square % P, b, real, held)

@@ -48,6 +48,11 @@ class FloatDomain:
             return np.trunc(args[0] / args[1]).astype(np.int64)
         return _FUNCTIONS[value.op](np)(*args)
 
+    def contract(self, factors: Sequence[Any], axes: tuple[int, ...], valid: Any, value: Value) -> Any:
+        import numpy as np
+
+        return self.reduce("sum", np.multiply(*factors), axes, valid, value)
+
     def reduce(self, kind: str, array: Any, axes: tuple[int, ...], valid: Any, value: Value) -> Any:
         import numpy as np
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cleave.dialects import ops
@@ -14,7 +14,7 @@ from cleave.search.certificate import FloatCheck
 from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of, work
 from cleave.search.draws import ORDINARY, Draw, draw_inputs, draws
 from cleave.search.float_domain import FloatDomain
-from cleave.search.interpret import Interpreter, Unsupported
+from cleave.search.interpret import Interpreter, Memo, Unsupported
 from cleave.search.unseen import filled, roomy_sizes, unseen
 
 SMALL = (5, 3, 7, 4, 6, 9, 2, 8, 11, 10, 13, 12)
@@ -29,7 +29,10 @@ _SHRINK = (1.0, 0.25, 1 / 16, 1 / 64, 1 / 512)
 
 @dataclass(frozen=True)
 class Trial:
-    """A draw with what the source makes of it: over the reals, and in its own types, where a step may overflow."""
+    """A draw with what the source makes of it: over the reals, and in its own types, where a step may overflow.
+
+    ``memos``: of evaluations over the reals and in declared types.
+    """
 
     draw: Draw
     sizes: Mapping[str, int]
@@ -37,9 +40,10 @@ class Trial:
     exact: list[Any]
     own: list[Any]
     overflowed: bool = False
+    memos: tuple[Memo, Memo] = field(default_factory=lambda: (Memo(), Memo()))
 
     def evaluate(self, graph: Graph, domain: FloatDomain) -> list[Any]:
-        return Interpreter(domain, self.sizes).run(graph, self.inputs)
+        return Interpreter(domain, self.sizes, self.memos[domain.declared]).run(graph, self.inputs)
 
 
 class FloatChecker:

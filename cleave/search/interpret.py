@@ -6,11 +6,14 @@ the end; reductions skip them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from cleave.dialects import ops, rounding
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
+
+MAX_HELD = 1 << 18  # elements that a memo keeps
 
 
 class Unsupported(Exception):
@@ -24,37 +27,91 @@ class Named(NamedTuple):
     names: tuple[str, ...]
 
 
+class Places(NamedTuple):
+    """Which places of a dim that is cut in two exist, outer by inner: the first ``extent``."""
+
+    outer: str
+    inner: str
+    extent: int
+    exist: Any
+
+
+class Memo:
+    """What values came out as, in one domain at one set of sizes: what graphs have in common is evaluated once.
+
+    Each way to compute a value from given arrays has a number. The first ``MAX_HELD`` elements are kept.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Named] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._held = 0
+
+    def number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def number_of_input(self, array: Any, names: tuple[str, ...]) -> int:
+        """Inputs are told apart by identity, so they are always kept."""
+        number = self.number((id(array), names))
+        self.kept[number] = Named(array, names)
+        return number
+
+    def keep(self, number: int, made: Named) -> None:
+        self._held += made.array.size
+        if self._held <= MAX_HELD:
+            self.kept[number] = made
+
+
 class Domain(Protocol):
     """Elementwise arithmetic on arrays that broadcast, and reductions along axes."""
 
     def constant(self, value: float | int, dtype: str) -> Any: ...
     def positions(self, count: int, dtype: str) -> Any: ...
     def pointwise(self, value: Value, args: Sequence[Any]) -> Any: ...
+    def contract(self, factors: Sequence[Any], axes: tuple[int, ...], valid: Any, value: Value) -> Any: ...
     def reduce(self, kind: str, array: Any, axes: tuple[int, ...], valid: Any, value: Value) -> Any: ...
     def rounded(self, array: Any, value: Value, transparent: bool) -> Any: ...
 
 
 class Interpreter:
-    """Evaluates a graph for given sizes of its symbols."""
+    """Evaluates a graph for given sizes of its symbols. ``memo``: of the same domain and sizes, to share among runs."""
 
-    def __init__(self, domain: Domain, sizes: Mapping[str, int]) -> None:
-        self.domain, self.sizes = domain, sizes
-        self.valid: list[tuple[str, str, Any]] = []  # outer, inner, which places exist
+    def __init__(self, domain: Domain, sizes: Mapping[str, int], memo: Memo | None = None) -> None:
+        self.domain, self.sizes, self.memo = domain, sizes, memo or Memo()
+        self.places: list[Places] = []
 
     def run(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         """The outputs' arrays, axes in the outputs' order."""
         values = graph.topological()
         transparent = rounding.transparent(values, graph.outputs)
         results: dict[Value, Named] = {}
+        numbers: dict[Value, int] = {}
         for value in values:
             if value.op == "input":
-                results[value] = Named(inputs[value.attrs["index"]], value.names)
+                number = self.memo.number_of_input(inputs[value.attrs["index"]], value.names)
+                results[value], numbers[value] = self.memo.kept[number], number
                 continue
-            made = self._evaluate(value, [results[operand] for operand in value.operands])
-            if rounding.rounds(value) or value.op == "cast" or value.op in _COMPUTED:
-                made = Named(self.domain.rounded(made.array, value, value in transparent), made.names)
-            results[value] = made
+            args = [results[operand] for operand in value.operands]
+            if value.op == "split":
+                self._note_places(value, args[0])
+            number = self.memo.number(self._key(value, [numbers[operand] for operand in value.operands], transparent))
+            made = self.memo.kept.get(number)
+            if made is None:
+                made = self._rounded(value, self._evaluate(value, args), transparent)
+                self.memo.keep(number, made)
+            results[value], numbers[value] = made, number
         return [self._ordered(results[output], output.names) for output in graph.outputs]
+
+    def _key(self, value: Value, operands: list[int], transparent: frozenset[Value]) -> Hashable:
+        """All that the value depends on: for a reduction, also the places that exist."""
+        attrs = tuple((name, str(attr)) for name, attr in value.attrs.items())
+        places = [(p.outer, p.inner, p.extent) for p in self._places(value)]
+        return value.op, value.type, attrs, value in transparent, *operands, *places
+
+    def _rounded(self, value: Value, made: Named, transparent: frozenset[Value]) -> Named:
+        if rounding.rounds(value) or value.op == "cast" or value.op in _COMPUTED:
+            return Named(self.domain.rounded(made.array, value, value in transparent), made.names)
+        return made
 
     def _ordered(self, value: Named, names: Sequence[str]) -> Any:
         return value.array.transpose([value.names.index(name) for name in names])
@@ -94,37 +151,55 @@ class Interpreter:
     def _reduce(self, value: Value, args: list[Named]) -> Named:
         over = tuple(value.attrs["over"])
         names = (*value.names, *over)
-        if value.op == "contract":
-            array = self.domain.pointwise(_PRODUCT, [self._aligned(arg, names) for arg in args])
-        else:
-            array = self._aligned(args[0], names)
+        arrays = [self._aligned(arg, names) for arg in args]
         axes = tuple(range(len(value.names), len(names)))
-        kind = value.attrs.get("kind", "sum")
-        return Named(self.domain.reduce(kind, array, axes, self._existing(names, over), value), value.names)
+        exist = self._existing(value, names)
+        if value.op == "contract":
+            return Named(self.domain.contract(arrays, axes, exist, value), value.names)
+        return Named(self.domain.reduce(value.attrs["kind"], arrays[0], axes, exist, value), value.names)
 
-    def _existing(self, names: Sequence[str], over: Sequence[str]) -> Any:
-        """Where elements exist, for a reduction over ``over``; None where all do."""
+    def _places(self, value: Value) -> list[Places]:
+        """Those of dims that the value reduces, or that are cut from the same dim as one that it reduces."""
+        if not self.places or value.op not in ("contract", "reduce"):
+            return []
+        over = value.attrs["over"]
+        names = (*value.names, *over)
+        return [
+            p for p in self.places if p.outer in names and p.inner in names and (p.outer in over or p.inner in over)
+        ]
+
+    def _existing(self, value: Value, names: Sequence[str]) -> Any:
+        """Where elements exist that the value reduces; None where all do."""
         result = None
-        for outer, inner, valid in self.valid:
-            if outer in names and inner in names and (outer in over or inner in over):
-                aligned = self._aligned(Named(valid, (outer, inner)), names)
-                result = aligned if result is None else result & aligned
+        for outer, inner, _, exist in self._places(value):
+            aligned = self._aligned(Named(exist, (outer, inner)), names)
+            result = aligned if result is None else result & aligned
         return result
+
+    def _parts(self, value: Value) -> tuple[Dim, Dim, tuple[int, int]]:
+        """The outer and the inner dim that a split makes, and their extents."""
+        outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
+        return outer, inner, (outer.size.evaluate(self.sizes), inner.size.evaluate(self.sizes))
+
+    def _note_places(self, value: Value, arg: Named) -> None:
+        import numpy as np
+
+        outer, inner, counts = self._parts(value)
+        extent = arg.array.shape[arg.names.index(value.attrs["dim"])]
+        known = any((p.outer, p.inner) == (outer.name, inner.name) for p in self.places)
+        if counts[0] * counts[1] > extent and not known:
+            exist = (np.arange(counts[0] * counts[1]) < extent).reshape(counts)
+            self.places.append(Places(outer.name, inner.name, extent, exist))
 
     def _split(self, value: Value, args: list[Named]) -> Named:
         import numpy as np
 
-        name = value.attrs["dim"]
-        outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
-        counts = outer.size.evaluate(self.sizes), inner.size.evaluate(self.sizes)
-        axis = args[0].names.index(name)
+        outer, inner, counts = self._parts(value)
+        axis = args[0].names.index(value.attrs["dim"])
         array = args[0].array
-        extent = array.shape[axis]
         places = np.arange(counts[0] * counts[1])
-        taken = np.take(array, np.minimum(places, max(extent - 1, 0)), axis=axis)
+        taken = np.take(array, np.minimum(places, max(array.shape[axis] - 1, 0)), axis=axis)
         shape = (*array.shape[:axis], *counts, *array.shape[axis + 1 :])
-        if counts[0] * counts[1] > extent and not any(o == outer.name and i == inner.name for o, i, _ in self.valid):
-            self.valid.append((outer.name, inner.name, (places < extent).reshape(counts)))
         names = (*args[0].names[:axis], outer.name, inner.name, *args[0].names[axis + 1 :])
         return Named(taken.reshape(shape), names)
 
@@ -172,4 +247,3 @@ class Interpreter:
 _COMPUTED = frozenset(
     "add sub mul div neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs pow contract reduce constant".split()
 )
-_PRODUCT = Value("mul", (), ops.TensorType((), "f32"))
