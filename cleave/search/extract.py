@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as cartesian
+from operator import attrgetter
 from typing import NamedTuple
 
 from cleave.dialects.dims import Size
@@ -24,23 +25,29 @@ class Pick(NamedTuple):
     work: float
 
 
+_WORK = attrgetter("work")
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A choice of one node for each class that a value needs. Numbers are at the sizes that rank plans."""
+    """A choice of one node for each class that a value needs. Numbers are at the sizes that rank plans.
 
-    picks: Mapping[Poly, Pick]
+    ``picks`` are by the classes' ids, which are hashed faster than classes.
+    """
+
+    picks: Mapping[int, Pick]
     length: float
     work: float
 
     def node(self, poly: Poly) -> Node:
-        return self.picks[poly].node
+        return self.picks[poly.id].node
 
     @property
     def rank(self) -> tuple[float, float]:
         return self.length, self.work
 
     def key(self) -> tuple[tuple[int, str, tuple[object, ...], tuple[int, ...]], ...]:
-        nodes = sorted(((p.id, pick.node) for p, pick in self.picks.items()), key=lambda item: item[0])
+        nodes = ((id_, self.picks[id_].node) for id_ in sorted(self.picks))
         return tuple((id_, node.kind, node.data, tuple(c.id for c in node.children)) for id_, node in nodes)
 
 
@@ -115,29 +122,16 @@ class Extractor:
         return result
 
     def _join(self, poly: Poly, node: Node, plans: Sequence[Plan], force: bool = False) -> Plan | None:
-        picks: dict[Poly, Pick] = {}
-        agree = self._merge(picks, plans)
-        if not (agree or force) or poly in picks:  # where it is there already, the class would need itself
+        picks: dict[int, Pick] = {}
+        agree = _merge(picks, plans)
+        if not (agree or force) or poly.id in picks:  # where it is there already, the class would need itself
             return None
         if force and not _acyclic(picks, node.children):
             return None
         work, own = self._cost(node, poly)
-        length = max((picks[child].length for child in node.children), default=0) + own
-        picks[poly] = Pick(node, length, work)
-        return Plan(picks, length, sum(pick.work for pick in picks.values()))
-
-    @staticmethod
-    def _merge(picks: dict[Poly, Pick], plans: Sequence[Plan]) -> bool:
-        """Put the plans' picks together, the first one of each class; whether they agree."""
-        agree = True
-        for plan in plans:
-            if not picks:
-                picks.update(plan.picks)
-                continue
-            for poly, pick in plan.picks.items():
-                first = picks.setdefault(poly, pick).node
-                agree = agree and (first is pick.node or first == pick.node)
-        return agree
+        length = max((picks[child.id].length for child in node.children), default=0) + own
+        picks[poly.id] = Pick(node, length, work)
+        return Plan(picks, length, sum(map(_WORK, picks.values())))
 
     def _joined(self, goals: Sequence[Poly]) -> list[Plan]:
         goals = list(dict.fromkeys(goals))
@@ -149,10 +143,10 @@ class Extractor:
             limit -= 1
         result: list[Plan] = []
         for combination in cartesian(*(plans[:limit] for plans in options)):
-            picks: dict[Poly, Pick] = {}
-            if self._merge(picks, combination) or (not result and _acyclic(picks, goals)):
-                work = sum(pick.work for pick in picks.values())
-                result.append(Plan(picks, max(picks[goal].length for goal in goals), work))
+            picks: dict[int, Pick] = {}
+            if _merge(picks, combination) or (not result and _acyclic(picks, goals)):
+                work = sum(map(_WORK, picks.values()))
+                result.append(Plan(picks, max(picks[goal.id].length for goal in goals), work))
         return self._best(result)
 
     def _best(self, plans: list[Plan]) -> list[Plan]:
@@ -222,16 +216,30 @@ class Extractor:
         return found
 
 
-def _acyclic(picks: Mapping[Poly, Pick], goals: Sequence[Poly]) -> bool:
+def _merge(picks: dict[int, Pick], plans: Sequence[Plan]) -> bool:
+    """Put the plans' picks together, the first one of each class; whether they agree."""
+    agree = True
+    for plan in plans:
+        if not picks:
+            picks.update(plan.picks)
+            continue
+        for id_, pick in plan.picks.items():
+            first = picks.setdefault(id_, pick)
+            if first is not pick and first.node is not pick.node:
+                agree = agree and first.node == pick.node
+    return agree
+
+
+def _acyclic(picks: Mapping[int, Pick], goals: Sequence[Poly]) -> bool:
     state: dict[Poly, int] = {}
 
     def visit(poly: Poly) -> bool:
         if state.get(poly) == 2:
             return True
-        if state.get(poly) == 1 or poly not in picks:
+        if state.get(poly) == 1 or poly.id not in picks:
             return False
         state[poly] = 1
-        fine = all(visit(child) for child in picks[poly].node.children)
+        fine = all(visit(child) for child in picks[poly.id].node.children)
         state[poly] = 2
         return fine
 

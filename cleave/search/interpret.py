@@ -7,6 +7,7 @@ the end; reductions skip them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from cleave.dialects import ops, rounding
@@ -82,8 +83,7 @@ class Interpreter:
 
     def run(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         """The outputs' arrays, axes in the outputs' order."""
-        values = graph.topological()
-        transparent = rounding.transparent(values, graph.outputs)
+        values, transparent = _values(graph)
         results: dict[Value, Named] = {}
         numbers: dict[Value, int] = {}
         for value in values:
@@ -242,6 +242,13 @@ class Interpreter:
         rest = [name for name in value.names if name != into]
         parts = [self._aligned(arg, [*rest, name]) for arg, name in zip(args, value.attrs["dims"], strict=True)]
         return Named(np.concatenate(parts, axis=len(rest)), (*rest, into))
+
+
+@lru_cache(maxsize=2)  # a program is evaluated on many inputs in turn
+def _values(graph: Graph) -> tuple[list[Value], frozenset[Value]]:
+    """The graph's values, operands first, and those whose rounding is transparent."""
+    values = graph.topological()
+    return values, rounding.transparent(values, graph.outputs)
 
 
 _COMPUTED = frozenset(
