@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import compress
 from typing import Any
@@ -118,12 +118,12 @@ def mul(x: Any, y: Any) -> Any:
     return Element(x.a * y.a % P, None if x.b is None or y.b is None else x.b * y.b % Q, x.real * y.real)
 
 
-def dot(pairs: Iterable[tuple[Any, Any]]) -> Any:
+def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     """The sum of the products, as ``mul`` and ``add`` give it."""
+    if any(special in factors for factors in (xs, ys) for special in (LOWEST, UNDEFINED)):
+        return UNDEFINED
     a, b, real = 0, 0, 0.0
-    for x, y in pairs:
-        if isinstance(x, Special) or isinstance(y, Special):
-            return UNDEFINED
+    for x, y in zip(xs, ys, strict=True):
         term_a, term_b = x.a * y.a % P, None if x.b is None or y.b is None else x.b * y.b % Q
         if a == 0 and b == 0:
             a, b, real = term_a, term_b, x.real * y.real
@@ -321,11 +321,10 @@ class FieldDomain:
             return self.reduce("sum", apply(_both_defined(_INTEGER["mul"]), *factors), axes, valid, value)
         shape = np.broadcast_shapes(*(factor.shape for factor in factors), () if valid is None else valid.shape)
         outer, (xs, ys) = rows(shape, axes, factors)
-        if valid is None:
-            return array_of([dot(zip(x, y, strict=True)) for x, y in zip(xs, ys, strict=True)], outer)
-        _, (exist,) = rows(shape, axes, [valid])
-        pairs = (compress(zip(x, y, strict=True), there) for x, y, there in zip(xs, ys, exist, strict=True))
-        return array_of([dot(row) for row in pairs], outer)
+        if valid is not None:
+            _, (exist,) = rows(shape, axes, [valid])
+            xs, ys = ([list(compress(*pair)) for pair in zip(some, exist, strict=True)] for some in (xs, ys))
+        return array_of([dot(x, y) for x, y in zip(xs, ys, strict=True)], outer)
 
     def reduce(self, kind: str, array: Any, axes: tuple[int, ...], valid: Any, value: Value) -> Any:
         if value.dtype == "i1":

@@ -132,8 +132,10 @@ class WholeSearch:
     def _versions(self, plan: Plan, goals: list[Poly], emission: Emission, checker: Checker) -> Iterator[Graph]:
         """The plan's programs, each more careful than the one before: in tf32, in f32, with inputs less an offset;
         these with what an empty dim makes infinite left out."""
-        graphs = [Emitter(self.source, self.lifter, emission, precise).graph(plan, goals) for precise in (False, True)]
-        yield from graphs
+        graphs: list[Graph] = []
+        for precise in (False, True):
+            graphs.append(Emitter(self.source, self.lifter, emission, precise).graph(plan, goals))
+            yield graphs[-1]
         shifted = [recentred(graph, self.means) for graph in graphs if self.means]
         graphs.extend(graph for graph in shifted if graph is not None)
         yield from graphs[2:]

@@ -7,14 +7,18 @@ import random
 from pathlib import Path
 
 import graphs
+import numpy as np
 import pytest
 from search_programs import PROGRAMS
 
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.search import fields
 from cleave.search.fields import LOWEST, ROOT, UNDEFINED, P, Q
 from cleave.search.fingerprint import FingerprintChecker, random_element
+from cleave.search.float_domain import FloatDomain
 from cleave.search.floats import FloatChecker
+from cleave.search.interpret import Interpreter, Memo
 
 SEARCH = Path(fields.__file__).parent
 
@@ -61,6 +65,46 @@ def test_laws_of_elements() -> None:
     assert fields.exp(LOWEST).a == 0 and fields.maximum(LOWEST, fields.number(3)).a == 3
     assert fields.inverse(fields.number(0)) is UNDEFINED
     assert fields.add(UNDEFINED, fields.number(1)) is UNDEFINED
+
+
+def test_a_dot_product_is_the_sum_of_the_products() -> None:
+    rng = random.Random(0)
+    x = random_element(rng)
+    pool = [fields.number(0), fields.exp(x), x, fields.neg(x), fields.number(1), fields.exp(LOWEST)]
+    for special in ([], [LOWEST], [UNDEFINED]):
+        for _ in range(300):
+            xs, ys = ([rng.choice([*pool, *special]) for _ in range(4)] for _ in range(2))
+            expected = fields.number(0)
+            for pair in zip(xs, ys, strict=True):
+                expected = fields.add(expected, fields.mul(*pair))
+            found = fields.dot(xs, ys)
+            if expected is UNDEFINED:
+                assert found is UNDEFINED
+            else:
+                assert (found.a, found.b, found.real) == (expected.a, expected.b, expected.real)
+
+
+def test_a_memo_tells_equal_sums_over_other_places_apart() -> None:
+    """How many elements of [s, t] exist depends on what else the program cuts into these dims."""
+    b = GraphBuilder("f")
+    x = b.input("n", "f32")
+    ones = b.constant(1.0, "f32", (Dim.parse("s"), Dim.parse("t=ceildiv(n, s)")))
+    count = b.reduce(ones, kind="sum", over=["s", "t"])
+    parts = b.reduce(b.split(x, dim="n", into=["s", "t=ceildiv(n, s)"]), kind="sum", over=["s", "t"])
+    domain, memo = FloatDomain(declared=False), Memo()
+    inputs = [np.arange(5.0)]
+    for outputs, expected in (([count], [6]), ([parts, count], [10, 5]), ([count], [6]), ([parts, count], [10, 5])):
+        found = Interpreter(domain, {"n": 5, "s": 2}, memo).run(b.build(*outputs), inputs)
+        assert [float(array) for array in found] == expected
+
+
+def test_a_memo_tells_inputs_apart() -> None:
+    b = GraphBuilder("f")
+    graph = b.build(b.exp(b.input("n", "f32")))
+    memo = Memo()
+    for number in range(5):
+        (found,) = Interpreter(FloatDomain(declared=False), {"n": 1}, memo).run(graph, [np.full(1, float(number))])
+        assert found == np.exp(float(number))
 
 
 PAIRS = [
