@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import cast
 
 import cleave
 from cleave.bindings import ir
@@ -16,6 +17,7 @@ from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
 from cleave.passes.functions import is_private, name_of
 from cleave.runtime.cuda import Kernel
+from cleave.runtime.launch_plan import Launch, LaunchPlan
 from cleave.runtime.package import Package, Variant
 
 
@@ -54,25 +56,63 @@ def package_of(module: ir.Module, target: Target | str) -> Package:
 
 
 def compiled_for(variant: Variant, targets: Sequence[Target], workers: Workers | None = None) -> Variant:
-    """The variant with binaries for these targets too."""
+    """The variant with binaries for these targets too.
+
+    Where the compiler refuses a kernel that stands for several launches, those launches take its place.
+    CleaveError for any other kernel that it refuses or that does not fit the target.
+    """
     new = [target for target in targets if target.name not in variant.binaries]
-    launches = {launch.kernel: launch for launch in variant.plan.possible_launches}
-    requests = [
-        KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages).request(target)
-        for target in new
+    outcomes = {target.name: _outcomes(variant, target, workers) for target in new}
+    refused = {name for found in outcomes.values() for name, outcome in found.items() if _problem(outcome)}
+    plan = _without(variant.plan, refused)
+    kept = {launch.kernel for launch in plan.launches}
+    made = {
+        target: {name: _kernel(outcome) for name, outcome in found.items() if name in kept}
+        for target, found in outcomes.items()
+    }
+    old = {target: {n: k for n, k in kernels.items() if n in kept} for target, kernels in variant.binaries.items()}
+    ttir = {name: text for name, text in variant.ttir.items() if name in kept}
+    return replace(variant, plan=plan, ttir=ttir, binaries={**old, **made})
+
+
+Outcome = Compiled | CleaveError
+
+
+def _outcomes(variant: Variant, target: Target, workers: Workers | None) -> dict[str, Outcome]:
+    launches = {launch.kernel: launch for launch in variant.plan.launches}
+    kernels = [
+        KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages)
         for name, launch in launches.items()
     ]
-    outcomes = iter(compile_many(requests, workers))
-    made = {target.name: {name: _kernel(next(outcomes)) for name in launches} for target in new}
-    return replace(variant, binaries={**variant.binaries, **made})
+    return dict(zip(launches, compile_many([kernel.request(target) for kernel in kernels], workers), strict=True))
 
 
-def _kernel(compiled: Compiled | CleaveError) -> Kernel:
-    if isinstance(compiled, CleaveError):
-        raise compiled
-    if not compiled.fits:
-        has = f"{compiled.target} has {compiled.target.shared_per_block}"
-        raise CleaveError(f"kernel {compiled.name} needs {compiled.shared} bytes of shared memory; {has}")
+def _without(plan: LaunchPlan, refused: set[str]) -> LaunchPlan:
+    """The plan without refused kernels that other launches can stand in for."""
+    replaced = {launch.unless for launch in plan.launches} & refused
+    steps = [
+        replace(step, unless="") if isinstance(step, Launch) and step.unless in replaced else step
+        for step in plan.steps
+        if not (isinstance(step, Launch) and step.kernel in replaced)
+    ]
+    return replace(plan, steps=tuple(steps))
+
+
+def _problem(outcome: Outcome) -> CleaveError | None:
+    """Why a kernel cannot be launched; None if it can."""
+    if isinstance(outcome, CleaveError):
+        return outcome
+    if not outcome.fits:
+        has = f"{outcome.target} has {outcome.target.shared_per_block}"
+        return CleaveError(f"kernel {outcome.name} needs {outcome.shared} bytes of shared memory; {has}")
+    return None
+
+
+def _kernel(outcome: Outcome) -> Kernel:
+    problem = _problem(outcome)
+    if problem:
+        raise problem
+    compiled = cast(Compiled, outcome)
     return Kernel(
         name=compiled.name,
         cubin=compiled.cubin or b"",

@@ -96,8 +96,8 @@ def _described(candidate: Candidate) -> str:
 
 
 def variants(text: str, function: str, pass_: Schedule, count: int, targets: Sequence[Target] = ()) -> list[Variant]:
-    """The candidates for one function of a module after ``cleave-superopt``, compiled; those that spill or do not fit
-    are left out (the model's own choice always stays). ``pass_`` has the options."""
+    """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
+    compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left."""
     options = pass_.options
     ctx = context(allow_unregistered=True)
     with ctx, ir.Location.unknown(ctx):
@@ -110,15 +110,16 @@ def variants(text: str, function: str, pass_: Schedule, count: int, targets: Seq
         ]
         lowered = [_lowered(choice, options, ctx) for choice in choices(graphs, options, count)]
         found: list[Variant] = []
-        for number, (choice, each) in enumerate(lowered):
+        failure: CleaveError | None = None
+        for choice, each in lowered:
             try:
                 variant = variant_of(each, function, targets, sizes=options.sizes)
-            except CleaveError:
-                if number == 0:
-                    raise
-                continue
-            found.append(replace(variant, label=choice.label))
-    return found
+                found.append(replace(variant, label=choice.label))
+            except CleaveError as error:
+                failure = failure or error
+        if not found:
+            raise failure or CleaveError("nothing to schedule")
+        return found
 
 
 def _lowered(choice: Choice, options: ScheduleOptions, ctx: ir.Context) -> tuple[Choice, ir.Module]:

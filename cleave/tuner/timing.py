@@ -56,7 +56,7 @@ class Timer:
 
     def copy_bandwidth(self) -> float:
         """Bytes per second of a large copy, read and written ones together."""
-        source = self.torch.empty(2 * FLUSHED, dtype=self.torch.int8, device="cuda")
+        source = self.torch.empty(2 * FLUSHED // 8, dtype=self.torch.int64, device="cuda")
         target = self.torch.empty_like(source)
         seconds = 1e-6 * self.microseconds(lambda: target.copy_(source))
         return 4 * FLUSHED / seconds

@@ -16,6 +16,8 @@ import cleave
 from cleave import Package, f16
 from cleave.errors import CleaveError
 from cleave.function import Function, bucket
+from cleave.lowering.package import _without
+from cleave.runtime.launch_plan import Launch, LaunchPlan
 
 
 @cleave.jit(static="d")
@@ -165,3 +167,14 @@ def test_files_that_are_no_packages(package: Package, tmp_path: Path) -> None:
 def test_a_gpu_that_it_was_not_compiled_for(package: Package) -> None:
     with pytest.raises(CleaveError, match="has no kernels for sm_75"):
         package.program(package.variants[0], "sm_75")
+
+
+def test_what_the_compiler_refuses_is_replaced_by_the_launches_it_stands_for() -> None:
+    def launch(kernel: str, **more: Any) -> Launch:
+        return Launch(kernel, ("1",), (), (), (), **more)
+
+    both = launch("both", cooperative=True)
+    plan = LaunchPlan("f", (), (both, launch("one", unless="both"), launch("two", unless="both")), ())
+    left = _without(plan, {"both", "other"})
+    assert [(step.kernel, step.unless) for step in left.launches] == [("one", ""), ("two", "")]
+    assert _without(plan, {"one"}) == plan
