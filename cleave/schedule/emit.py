@@ -19,6 +19,7 @@ from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
 from cleave.schedule.loops import Loops
 from cleave.schedule.padding import outside
+from cleave.schedule.ranges import growing
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.region import Region
 from cleave.schedule.reindex import is_of_equal_elements
@@ -87,7 +88,7 @@ class Emitter:
     def open_grid(self, root: Scope, order: Sequence[str]) -> Grid:
         """One block for each tile; the last dim of ``order`` varies fastest."""
         tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in order]
-        grid = grid_of(tiles, self.tiling.group)
+        grid = grid_of(tiles, self.tiling.group, growing(self.region))
         offsets = grid.offsets(root.builder, self.extents)
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
             root.spans[name] = self.spans.span(root, name, offset, self.tiling.grid[name])

@@ -13,11 +13,12 @@ from cleave.schedule.tile_program import Order, Ref, TileBuilder
 class Grid:
     """Thread blocks in one row (axis x has room for 2³¹), which go through the tiles in an ``Order``.
 
-    ``axes``: (dim, number of tiles, tile extent).
+    ``axes``: (dim, number of tiles, tile extent). ``backwards``: dims of which the last tile comes first.
     """
 
     axes: tuple[tuple[str, Size, int], ...]
     group: int = 1
+    backwards: frozenset[str] = frozenset()
 
     @property
     def size(self) -> Size:
@@ -42,6 +43,11 @@ class Grid:
             coordinates.insert(0, builder.arith("remui", rest, counts[position]) if position else rest)
             if position:
                 rest = builder.arith("divui", rest, counts[position])
+        for position, (name, count, _) in enumerate(self.axes):
+            if name in self.backwards:
+                last = builder.arith("subi", self._divisor(count, builder, extents), builder.index(1))
+                left = builder.arith("subi", last, coordinates[position])
+                coordinates[position] = builder.arith("maxsi", left, builder.index(0))
         tiles = zip(self.axes, coordinates, strict=True)
         return {name: builder.arith("muli", at, builder.index(tile)) for (name, _, tile), at in tiles}
 
@@ -58,7 +64,7 @@ class Grid:
         outer = builder.arith("divui", rest, plane) if len(counts) > 2 else builder.index(0)
         band = builder.arith("muli", group, columns)
         last = builder.arith("subi", rows, one)
-        # The minima and maxima change nothing; what is known of an index is read from them.
+        # Here as elsewhere the minima and maxima change nothing; what is known of an index is read from them.
         first = builder.arith("minsi", builder.arith("muli", builder.arith("divui", within, band), group), last)
         height = builder.arith("maxsi", builder.arith("minsi", builder.arith("subi", rows, first), group), one)
         at = builder.arith("remui", within, band)
@@ -67,6 +73,7 @@ class Grid:
         return [outer, row, column]
 
 
-def grid_of(tiles: Sequence[tuple[str, Size, int]], group: int = 1) -> Grid:
+def grid_of(tiles: Sequence[tuple[str, Size, int]], group: int = 1, backwards: frozenset[str] = frozenset()) -> Grid:
     """The grid over dims of these (name, size, tile extent)."""
-    return Grid(tuple((name, ceildiv(size, const(extent)), extent) for name, size, extent in tiles), group)
+    axes = tuple((name, ceildiv(size, const(extent)), extent) for name, size, extent in tiles)
+    return Grid(axes, group, backwards)

@@ -132,5 +132,17 @@ class Ranges:
         return total
 
 
+def growing(region: Region) -> frozenset[str]:
+    """Dims of the outputs along which masks leave more and more to do: the last tiles take longest, and go first."""
+    found: dict[str, set[bool]] = {}
+    for reduction in region.reductions:
+        for name in reduction.attrs["over"]:
+            for comparison, truth in masking([reduction], name, region).items():
+                for limit in limits(comparison, truth, name):
+                    for other, coefficient in limit.end.coefficients.items():
+                        found.setdefault(other, set()).add((sign(coefficient) > 0) == limit.upper)
+    return frozenset(name for name, grows in found.items() if grows == {True} and name in region.parallel)
+
+
 def _last(scope: Scope, span: Span) -> Ref:
     return scope.builder.arith("addi", span.offset, scope.builder.index(span.extent - 1))

@@ -155,8 +155,8 @@ def test_a_form_that_is_not_there_is_an_error() -> None:
 # --- what it is for ---------------------------------------------------------------------------------------------------
 
 
-def test_full_tiles_of_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
-    """The first loop of the aligned form: asynchronous copies of 16 bytes, and no other access to global memory."""
+def test_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
+    """The aligned form's loads: asynchronous copies of 16 bytes, and none otherwise."""
     graph = product()
     with CTX, ir.Location.unknown():
         module = ir.Module.create()

@@ -18,6 +18,7 @@ from cleave.passes.tile_io import from_tile_program
 from cleave.reference import run
 from cleave.schedule import loops
 from cleave.schedule.emit import emit_kernel
+from cleave.schedule.ranges import growing
 from cleave.schedule.region import region_of
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
@@ -155,10 +156,15 @@ def test_full_tiles_have_no_masks_and_edges_come_last() -> None:
 def test_a_static_multiple_has_one_loop_and_a_static_rest_two() -> None:
     for size, count in ((3 * TILE, 1), (3 * TILE + 1, 2), (TILE - 1, 1)):
         b = GraphBuilder("static")
-        graph = b.build(b.reduce(b.input(f"m n={size}", "f32"), kind="sum", over=["n"]))
+        graph = b.build(b.reduce(b.input(f"m n={size}", "f32"), kind="max", over=["n"]))
         kernel, module = scheduled(graph, Tiling({"m": 4}, {"n": TILE}))
         assert len(loops_of(kernel)) == count
         agree(graph, module, {"m": 5})
+
+
+def test_masks_of_loads_alone_cost_nothing() -> None:
+    kernel, _ = scheduled(*product())
+    assert loops_of(kernel) == ["k"]
 
 
 def test_where_masks_cost_little_there_is_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +258,13 @@ def test_masked_tiles_are_not_read(name: str, seen: tuple[int, int]) -> None:
         array[: seen[0] * TILE] = array[seen[1] * TILE :] = np.nan
     (got,) = run_lowered(module, graph.name, poisoned)
     np.testing.assert_array_equal(got, want)
+
+
+def test_blocks_with_most_to_do_come_first() -> None:
+    expected = {"causal": {"m"}, "causal-19": {"m"}, "gt": {"m"}, "window9": set(), "later": set(), "diagonal": set()}
+    for name, dims in expected.items():
+        graph, _ = attention(MASKS[name])
+        assert growing(region_of(graph.outputs, frozenset(graph.outputs), graph.extents)) == dims
 
 
 def test_a_window_reads_only_its_tiles() -> None:
