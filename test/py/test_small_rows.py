@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -159,3 +160,26 @@ def test_packed_rows_are_one_matrix() -> None:
     assert packed.ptx.count("shared") <= plain.ptx.count("shared")
     assert "mma.sync" not in packed.ptx
     assert packed.spills == 0
+
+
+_RING = re.compile(r"(%\w+) = ttg\.memdesc_index (%\w+)\[")
+_READ = re.compile(r"ttg\.local_load (%\w+)")
+_DOT = re.compile(r"ttng\.warp_group_dot (%\w+), (%\w+),")
+_VIEW = re.compile(r"(%\w+) = ttg\.memdesc_trans (%\w+)")
+
+
+@pytest.mark.parametrize("columns", ["", "m"])
+def test_no_ring_of_copies_feeds_wgmma_and_registers(columns: str) -> None:
+    """Triton 3.6 races there: the sum of squares of a row and its product read copies of their own."""
+    b = GraphBuilder("row_norm")
+    x, w = b.input("m k=4096", "f16"), b.input("k n=4096", "f16")
+    wide = b.cast(x, dtype="f32")
+    squares = b.reduce(b.mul(wide, wide), kind="sum", over=["k"])
+    graph = b.build(b.mul(b.contract(x, w, over=["k"], dtype="f32"), b.rsqrt(squares)))
+    tiling = Tiling({"m": 64, "n": 64}, {"k": 64}, frozenset(), frozenset(columns), deferred=True)
+    (binary,) = binaries(lowered(graph, tiling, stages=4)[1])
+    rings = dict(_RING.findall(binary.ttgir))
+    views = dict(_VIEW.findall(binary.ttgir))
+    fed = {rings.get(views.get(operand, operand)) for pair in _DOT.findall(binary.ttgir) for operand in pair}
+    assert {rings.get(source) for source in _READ.findall(binary.ttgir)} & fed <= {None}
+    assert fed - {None}

@@ -1,0 +1,220 @@
+"""On the GPU: compile, check against PyTorch in float64, and time in CUDA graphs with a cold L2 cache."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from cost_measure import REFERENCES, TOLERANCE
+from device_run import FLUSHED, errors, poisoned, unpoisoned
+from torch.nn import functional
+
+from cleave.errors import CleaveError
+from cleave.lowering.compile_ttir import Compiled as Binary
+from cleave.lowering.compile_ttir import Options, Request, compile_many
+from cleave.lowering.targets import Target
+from cleave.lowering.workers import Workers
+from cleave.runtime.cuda import Call, Kernel, Program
+from cleave.runtime.launch_plan import LaunchPlan
+
+Json = dict[str, Any]
+Tensor = torch.Tensor
+
+TIMES = 20
+RESTARTS = 6
+FASTEST = 3
+"""Of a program's numbers of parts all are timed for the first so many programs of a workload, else the first."""
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.einsum(
+        "agmn,ane->agme", torch.softmax(torch.einsum("agmd,and->agmn", q, k) * q.shape[-1] ** -0.5, -1), v
+    )
+
+
+def _latent(q: Tensor, c: Tensor, qp: Tensor, kp: Tensor) -> Tensor:
+    logits = (q @ c.transpose(-1, -2) + qp @ kp.transpose(-1, -2)) * 192**-0.5
+    return torch.softmax(logits, -1) @ c
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    heads, group, rows, size = q.shape
+    grouped = q.reshape(1, heads * group, rows, size)
+    return functional.scaled_dot_product_attention(grouped, k[None], v[None], enable_gqa=group > 1)
+
+
+def _norm(x: Tensor, w: Tensor) -> Tensor:
+    return functional.rms_norm(x, (x.shape[-1],), eps=1e-6) @ w
+
+
+EXPECTED: dict[str, Callable[..., Tensor]] = {**REFERENCES, "attention": _attention, "mla": _latent}
+BASELINES: dict[str, Callable[..., Tensor]] = {
+    **REFERENCES, "attention": _flash, "mla": _latent, "rmsnorm_matmul": _norm,
+}  # fmt: skip
+
+
+def run_cases(cases: Path, out: Path, seconds: float) -> int:
+    """Write ``rows.jsonl`` and ``baselines.jsonl``, in child processes that go on after a crash."""
+    out.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with zipfile.ZipFile(cases / "cases.zip") as archive:
+        programs = json.loads(archive.read("cases.json"))
+        texts = {kernel["path"]: archive.read(kernel["path"]).decode() for p in programs for kernel in p["kernels"]}
+    binaries = _compile(programs, texts)
+    compiled = out.parent / "compiled.pickle"
+    compiled.write_bytes(pickle.dumps((programs, binaries)))
+    print(f"{len(binaries)} kernels compiled, {time.monotonic() - started:.0f} s", flush=True)
+    script = [sys.executable, str(Path(__file__)), str(compiled), str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    for _ in range(RESTARTS):
+        left = seconds - (time.monotonic() - started)
+        if left < 5:
+            break
+        try:
+            status = subprocess.run([*script, f"{left - 3:.0f}"], timeout=left, check=False, env=environment).returncode
+        except subprocess.TimeoutExpired:
+            status = 124
+        if status == 0:
+            break
+        key = (out / "now").read_text()
+        with (out / "skipped").open("a") as file:
+            file.write(key + "\n")
+        print(f"CRASH {key}: exit status {status}", flush=True)
+    print(f"{time.monotonic() - started:.0f} s")
+    return 0
+
+
+def _compile(programs: list[Json], texts: dict[str, str]) -> dict[str, Binary | str]:
+    target = Target.parse("sm_90")
+    kernels = {kernel["path"]: kernel for program in programs for kernel in program["kernels"]}
+    requests = {
+        path: Request(texts[path], target, Options(num_warps=kernel["warps"], num_stages=kernel["stages"]))
+        for path, kernel in kernels.items()
+    }
+    with Workers(os.cpu_count() or 1) as pool:
+        outcomes = compile_many(list(requests.values()), pool)
+    found: dict[str, Binary | str] = {}
+    for path, outcome in zip(requests, outcomes, strict=True):
+        if isinstance(outcome, CleaveError):
+            print(f"REFUSED {path}: {str(outcome).splitlines()[0][:200]}")
+        found[path] = str(outcome).splitlines()[0] if isinstance(outcome, CleaveError) else outcome
+    return found
+
+
+def _child(compiled: Path, out: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    programs, binaries = pickle.loads(compiled.read_bytes())
+    rows = out / "rows.jsonl"
+    done = {json.loads(line)["key"] for line in rows.read_text().splitlines()} if rows.exists() else set[str]()
+    done |= set((out / "skipped").read_text().splitlines()) if (out / "skipped").exists() else set[str]()
+    flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    groups: dict[tuple[str, int], list[Json]] = {}
+    for program in programs:
+        groups.setdefault((program["workload"], program["rows"]), []).append(program)
+    for (workload, count), group in groups.items():
+        left = [program for program in group if program["key"] not in done]
+        if not left or time.monotonic() > deadline:
+            continue
+        inputs = _inputs(left[0]["shapes"])
+        expected = EXPECTED[left[0]["reference"]](*(x.double() for x in inputs))
+        for program in left:
+            (out / "now").write_text(program["key"])
+            _measure(program, group.index(program) < FASTEST, binaries, inputs, expected, flush, rows)
+        us = _graph_time(partial(BASELINES[left[0]["reference"]], *inputs), flush)
+        with (out / "baselines.jsonl").open("a") as file:
+            file.write(json.dumps({"workload": workload, "rows": count, "torch": us}) + "\n")
+        torch.cuda.empty_cache()
+
+
+def _inputs(shapes: list[list[int]]) -> list[Tensor]:
+    """Normal numbers; weights scaled so that products of long rows stay ordinary."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    found: list[Tensor] = []
+    for index, shape in enumerate(shapes):
+        values = torch.randn(shape, generator=generator, device="cuda")
+        found.append((values / math.sqrt(shape[0]) if index and len(shape) == 2 else values).half())
+    return found
+
+
+def _measure(
+    program: Json, thorough: bool, binaries: dict[str, Binary | str], inputs: list[Tensor], expected: Tensor,
+    flush: Tensor, rows: Path,
+) -> None:  # fmt: skip
+    found = [binaries[kernel["path"]] for kernel in program["kernels"]]
+    described = [_described(each) for each in found if isinstance(each, Binary)]
+    for given in program["given"] if thorough else program["given"][:1]:
+        row = {name: program[name] for name in ("key", "workload", "rows", "tilings")}
+        row |= {"given": given, "kernels": described, "ok": False, "error": None, "us": None, "refusal": ""}
+        try:
+            kernels = {each.name: _kernel(each) for each in found if isinstance(each, Binary)}
+            if len(kernels) < len(found):
+                raise CleaveError("not compiled")
+            compiled = Program(LaunchPlan.from_json(program["plan"]), kernels)
+            (actual,) = compiled(inputs, poisoned, torch.cuda.current_stream().cuda_stream, given)
+            torch.cuda.synchronize()
+            row["error"] = errors(actual.reshape(expected.shape), expected)[0]
+            row["ok"] = row["error"] <= TOLERANCE
+            call = compiled.prepare(inputs, unpoisoned, given)
+            row["us"] = _graph_time(partial(_launch, call), flush)
+        except CleaveError as error:
+            row["refusal"] = str(error)
+        with rows.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _launch(call: Call) -> None:
+    call.launch(torch.cuda.current_stream().cuda_stream)
+
+
+def _described(binary: Binary) -> Json:
+    return {
+        "warps": binary.num_warps, "registers": binary.registers, "spills": binary.spills, "shared": binary.shared,
+        "wgmma": binary.ptx.count("wgmma.mma_async"),
+    }  # fmt: skip
+
+
+def _kernel(binary: Binary) -> Kernel:
+    cubin = binary.cubin or b""
+    return Kernel(binary.name, cubin, binary.shared, binary.num_warps, 1, binary.global_scratch_size, binary.boxes)
+
+
+def _graph_time(call: Callable[[], Any], flush: Tensor) -> float:
+    """Microseconds between events around the replay of a graph of the call, the median."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    times: list[float] = []
+    for index in range(TIMES + 3):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        flush.zero_()
+        torch.cuda._sleep(100_000)  # cycles, in which the host enqueues the replay
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        if index >= 3:
+            times.append(1000 * start.elapsed_time(end))
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    _child(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
