@@ -152,9 +152,7 @@ def _with(scheduled: Scheduled, picked: Sequence[Candidate]) -> TileProgram:
 def _described(candidate: Candidate) -> str:
     tiling = candidate.tiling
     tiles = [f"{name}={n}{'*' * (name in tiling.resident)}" for name, n in {**tiling.grid, **tiling.reduced}.items()]
-    form = f" columns {'+'.join(sorted(tiling.columns))}" if tiling.columns else ""
-    form += " deferred" if tiling.deferred else ""
-    kernel = candidate.kernel
+    kernel, form = candidate.kernel, f" {tiling.form}" if tiling.form else ""
     return f"{' '.join(tiles)}{form} / {kernel.num_warps} warps, {kernel.num_stages} stages"
 
 

@@ -51,7 +51,7 @@ def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
     note = "chosen" if index == 0 else f"rejected: {rejection}" if rejection else ""
     return (
         str(index),
-        f"{tiles} | {loops}",
+        f"{tiles} | {loops} {tiling.form}".rstrip(),
         str(candidate.kernel.num_warps),
         str(candidate.kernel.num_stages),
         *(f"{seconds * 1e6:.1f}" for seconds in times),

@@ -24,6 +24,12 @@ class Tiling:
     deferred: bool = False
     group: int = 1
 
+    @property
+    def form(self) -> str:
+        """What is chosen beside extents, as tables show it: ``columns g+m deferred``, or nothing."""
+        columns = [f"columns {'+'.join(sorted(self.columns))}"] if self.columns else []
+        return " ".join([*columns, *(["deferred"] if self.deferred else [])])
+
     def looped(self, reduction: Value) -> tuple[str, ...]:
         """The dims that a reduction loops over, outermost first."""
         return tuple(name for name in reduction.attrs["over"] if name not in self.resident)
