@@ -21,8 +21,10 @@ from cleave.search import SearchOptions, superoptimise
 TARGET = target_named("h200")
 ROUGH = 12
 """Tilings on which each alternative is judged before the best are searched in full."""
-FIRST = 7
-"""Schedules measured of the best alternative without a split and of the best one with."""
+FIRST = 6
+SPREAD = 10
+"""Schedules measured of the best alternative without a split and of the best one with: the first, and others over the
+whole ranking."""
 
 
 @dataclass(frozen=True)
@@ -123,22 +125,25 @@ def _best(alternatives: Sequence[Graph], workload: Workload) -> Scheduled | None
 
 
 def _first(scheduled: Scheduled) -> Iterator[Choice]:
-    """Schedules of different tilings, or of the same one with other warps and stages if there are no more."""
+    """Schedules of different tilings: the first ones, and some down to the bad ones."""
     ranked = [_different([c for c in each if c.cost.fits(TARGET)]) for each in scheduled.candidates]
-    for number in range(FIRST):
-        picked = [each[min(number, len(each) - 1)] for each in ranked[:1]]
-        picked += [each[0] for each in ranked[1:]]
+    main, others = ranked[0], [each[0] for each in ranked[1:]]
+    rest = main[FIRST:]
+    spread = [rest[number * len(rest) // SPREAD] for number in range(min(SPREAD, len(rest)))]
+    for candidate in (*main[:FIRST], *spread):
+        picked = [candidate, *others]
         yield Choice(_with(scheduled, picked), [_described(c) for c in picked], _counts(scheduled))
 
 
 def _different(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those with tilings not seen before come first, in the order of their ranks; but the second place stays."""
-    first: dict[int, Candidate] = {}
+    """The best of each tiling, in the order of their ranks, but the second place stays; every third with other options
+    than its best."""
+    of_tiling: dict[int, list[Candidate]] = {}
     for candidate in candidates:
-        first.setdefault(id(candidate.tiling), candidate)
-    leading = list(first.values())
-    rest = [candidate for candidate in candidates if candidate not in leading]
-    return [*leading[:1], *rest[:1], *leading[1:], *rest[1:]]
+        of_tiling.setdefault(id(candidate.tiling), []).append(candidate)
+    found = [each[(number % 3 == 2) * (len(each) // 2)] for number, each in enumerate(of_tiling.values())]
+    second = [candidate for candidate in candidates[1:2] if candidate not in found]
+    return [*found[:1], *second, *found[1:]]
 
 
 def _with(scheduled: Scheduled, picked: Sequence[Candidate]) -> TileProgram:

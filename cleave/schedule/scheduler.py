@@ -32,6 +32,8 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Numbers of parts that the scheduler considers for a split; a launch may take any."""
 L2_COPIES = 2
 """Parts of an L2 cache that each keep what their multiprocessors read: what all read is there as often."""
+STARTS = (2, 8, 24)
+"""Numbers of parts with which schedules are first compared."""
 COARSE = 12
 """Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
@@ -97,11 +99,20 @@ def schedule(graph: Graph, options: ScheduleOptions) -> Scheduled:
     free = _free_symbols(graph)
     if not free - options.sizes.keys():
         return _Scheduler(graph, options).run()
-    start = {**dict.fromkeys(sorted(free), PARTS[len(PARTS) // 2]), **options.sizes}
-    first = _Scheduler(graph, replace(options, sizes=start)).run()
-    choices = {name: options.sizes.get(name) or _best_count(name, first, start, options) for name in sorted(free)}
-    best = _Scheduler(graph, replace(options, sizes={**start, **choices})).run()
+    sizes, first = _first_counts(graph, free, options)
+    choices = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
+    best = _Scheduler(graph, replace(options, sizes={**sizes, **choices})).run()
     return replace(best, program=replace(best.program, choices=choices))
+
+
+def _first_counts(graph: Graph, free: set[str], options: ScheduleOptions) -> tuple[Mapping[str, int], Scheduled]:
+    """Few, some or many parts: with which of these the best of few tilings is fastest."""
+    found: list[tuple[Mapping[str, int], Scheduled]] = []
+    for count in STARTS:
+        sizes = {**dict.fromkeys(sorted(free), count), **options.sizes}
+        rough = replace(options, sizes=sizes, max_tilings=min(COARSE, options.max_tilings))
+        found.append((sizes, _Scheduler(graph, rough).run()))
+    return min(found, key=lambda pair: pair[1].seconds)
 
 
 def _free_symbols(graph: Graph) -> set[str]:
