@@ -120,6 +120,9 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
     done = {json.loads(line)["key"] for line in rows.read_text().splitlines()} if rows.exists() else set[str]()
     done |= set((out / "skipped").read_text().splitlines()) if (out / "skipped").exists() else set[str]()
     flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    one = torch.zeros(1, device="cuda")
+    if not done:
+        _add_baseline(out, "one element", 0, _graph_time(partial(one.add_, 1.0), flush))
     groups: dict[tuple[str, int], list[Json]] = {}
     for program in programs:
         groups.setdefault((program["workload"], program["rows"]), []).append(program)
@@ -133,9 +136,13 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
             (out / "now").write_text(program["key"])
             _measure(program, group.index(program) < FASTEST, binaries, inputs, expected, flush, rows)
         us = _graph_time(partial(BASELINES[left[0]["reference"]], *inputs), flush)
-        with (out / "baselines.jsonl").open("a") as file:
-            file.write(json.dumps({"workload": workload, "rows": count, "torch": us}) + "\n")
+        _add_baseline(out, workload, count, us)
         torch.cuda.empty_cache()
+
+
+def _add_baseline(out: Path, workload: str, rows: int, us: float) -> None:
+    with (out / "baselines.jsonl").open("a") as file:
+        file.write(json.dumps({"workload": workload, "rows": rows, "torch": us}) + "\n")
 
 
 def _inputs(shapes: list[list[int]]) -> list[Tensor]:

@@ -171,7 +171,7 @@ def _compiled(result: dict[str, Any], request: Request) -> Compiled:
         global_scratch_align=metadata.get("global_scratch_align") or 1,
         profile_scratch_size=metadata.get("profile_scratch_size") or 0,
         tensordesc_meta=tuple(metadata.get("tensordesc_meta") or ()),
-        notes=_notes(log),
+        notes=(*_notes(log), *([_UNPIPELINED] if result.get("unpipelined") else [])),
         seconds=result["seconds"],
     )
 
@@ -191,6 +191,7 @@ def _spills(log: str) -> int:
     return stores + loads if stores >= 0 else -1
 
 
+_UNPIPELINED = "not pipelined: copies of less than 16 bytes would feed wgmma; larger tiles or fewer warps avoid it"
 _ROUTINE = ("bytes gmem", "Compiling entry", "Function properties", "Used ", "Compile time", "bytes stack frame")
 
 

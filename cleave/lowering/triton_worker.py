@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
+from cleave.lowering import narrow_copies
 from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
@@ -51,6 +52,7 @@ class _Job:
         from triton.backends.compiler import GPUTarget
         from triton.backends.nvidia.compiler import CUDABackend
 
+        self.request = request
         self.text: str = request["text"]
         self.stop: str = request["stop"]
         self.arch: int = request["arch"]
@@ -59,6 +61,13 @@ class _Job:
         self.metadata: dict[str, Any] = {"num_warps": self.options.num_warps}
         self.seconds: dict[str, float] = {}
         self.result: dict[str, Any] = {"metadata": self.metadata, "seconds": self.seconds}
+
+    def unpipelined(self) -> _Job:
+        """The same without pipelining."""
+        options = {**self.request["options"], "num_stages": 1}
+        job = _Job({**self.request, "options": options, "text": narrow_copies.unpipelined(self.text)})
+        job.result["unpipelined"] = True
+        return job
 
     def timed(self, stage: str, step: Callable[[], T]) -> T:
         os.write(2, f"{STAGE_MARK}{stage}\n".encode())
@@ -76,6 +85,8 @@ class _Job:
             return result
         self.timed("ttgir", lambda: backend.make_ttgir(module, metadata, self.options, self.arch))
         result["ttgir"] = str(module)
+        if self.options.num_stages > 1 and narrow_copies.feed_wgmma(result["ttgir"]):
+            return self.unpipelined().run()
         if self.stop == "ttgir":
             return result
         if self.stop == "shared":

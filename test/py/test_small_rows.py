@@ -183,3 +183,17 @@ def test_no_ring_of_copies_feeds_wgmma_and_registers(columns: str) -> None:
     fed = {rings.get(views.get(operand, operand)) for pair in _DOT.findall(binary.ttgir) for operand in pair}
     assert {rings.get(source) for source in _READ.findall(binary.ttgir)} & fed <= {None}
     assert fed - {None}
+
+
+def test_narrow_copies_feed_no_wgmma() -> None:
+    """16 rows by 32 are 4 bytes for each of 256 threads: not pipelined, since such copies came too late on an H200."""
+    tiling = Tiling({"m": 16, "n": 64}, {"k": 32}, frozenset(), frozenset("m"))
+    (narrow,), (wide,) = (
+        binaries(lowered(matmul(4096), tiled, warps=8, stages=4)[1])
+        for tiled in (tiling, replace(tiling, reduced={"k": 128}))
+    )
+    assert "wgmma.mma_async" in narrow.ptx
+    assert "cp.async" not in narrow.ptx
+    assert any("not pipelined" in note for note in narrow.notes)
+    assert "cp.async.cg" in wide.ptx
+    assert not wide.notes
