@@ -17,7 +17,7 @@ from cleave.lowering.memory import MemoryBuilder, memory_element
 from cleave.lowering.packing import packing_of
 from cleave.lowering.scalars import UNKNOWN, Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
-from cleave.lowering.ttir_race import separate_racing_loads
+from cleave.lowering.ttir_race import hold_back_register_operands, separate_racing_loads
 from cleave.lowering.views import View
 from cleave.passes.diagnostics import position_of
 from cleave.runtime.layout import LARGEST_EXTENT
@@ -121,6 +121,7 @@ class _Kernel:
             if name in self.func.attributes:
                 module.attributes[name] = self.func.attributes[name]
         separate_racing_loads(module, number_attribute(module, "cleave.num_stages"))
+        hold_back_register_operands(module, number_attribute(module, "cleave.num_stages"))
 
     def _facts(self) -> Facts:
         """The facts, with a bound for every symbol that the launches check."""

@@ -1,8 +1,12 @@
-"""Loads that Triton would pipeline wrongly.
+"""Loops that Triton would pipeline wrongly.
 
 If one load in a pipelined loop feeds both a tensor-core instruction (straight from shared memory) and code on
 registers, Triton 3.6 gives the ring of buffers one too few while a wgmma is in flight: the next copy overwrites what it
 still reads. Two loads of the same elements are one, too, unless they differ in an attribute: Triton merges equal ones.
+
+The left operand of a wgmma may come from registers. Nothing then waits for the instruction before the next iteration
+writes those registers, unless the loop uses the result of some product (attention's scores). On an H200 with Triton 3.6
+the results of such loops varied from run to run.
 """
 
 from __future__ import annotations
@@ -18,12 +22,16 @@ _LOADS = ("tt.load", "tt.descriptor_load")
 # Through these a tile stays in shared memory; anything else, a cast too, takes it to registers.
 _VIEWS = ("tt.trans", "tt.reshape")
 _RACE = "one load feeds tt.dot and other code in a pipelined loop: Triton's copies would overwrite what wgmma reads"
+_OVERWRITTEN = "a pipelined loop feeds tt.dot from registers, which the next iteration would overwrite under the wgmma"
+_HOLD = "set tt.num_stages = 1 on the loop, or feed the product what was loaded"
 _NOTE = "load it twice, with different cache hints, one for tt.dot alone; or compute the other use outside the loop"
 
 
 def races(module: ir.Operation, num_stages: int | None = None) -> list[tuple[ir.Operation, CleaveError]]:
-    """The loads of pipelined loops with both kinds of use, each with the error for it."""
-    return [(loads[0], CleaveError(_RACE, notes=(_NOTE,))) for loads in _racing(module, num_stages)]
+    """Loads of pipelined loops with both kinds of use, loops that feed wgmma from registers; each with its error."""
+    both = [(loads[0], CleaveError(_RACE, notes=(_NOTE,))) for loads in _racing(module, num_stages)]
+    held = [(loop, CleaveError(_OVERWRITTEN, notes=(_HOLD,))) for loop in _with_register_operands(module, num_stages)]
+    return [*both, *held]
 
 
 def separate_racing_loads(module: ir.Operation, num_stages: int | None = None) -> None:
@@ -36,6 +44,49 @@ def separate_racing_loads(module: ir.Operation, num_stages: int | None = None) -
             _move_register_uses(load.results[0], copy.results[0])
             if not list(copy.results[0].uses):
                 copy.erase()
+
+
+_WGMMA_ROWS = 64
+_UNPIPELINED = {"tt.num_stages": 1}
+
+
+def hold_back_register_operands(module: ir.Operation, num_stages: int | None = None) -> None:
+    """Loops whose products read registers that the next iteration writes are not pipelined."""
+    for loop in _with_register_operands(module, num_stages):
+        for name, value in _UNPIPELINED.items():
+            loop.attributes[name] = tt.i32_attr(value)
+
+
+def _with_register_operands(module: ir.Operation, num_stages: int | None) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "scf.for" and _pipelined(op, num_stages):
+            dots = [inner.operation for inner in op.regions[0].blocks[0] if inner.operation.name == "tt.dot"]
+            if any(map(_reads_registers, dots)) and not any(map(_is_waited_for, dots)):
+                found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _reads_registers(dot: ir.Operation) -> bool:
+    """Whether the left operand of a wgmma is computed, in the dot's own loop, by more than a load."""
+    shape = ir.RankedTensorType(dot.results[0].type).shape
+    value = dot.operands[0]
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _VIEWS:
+        value = value.owner.operation.operands[0]
+    owner = value.owner
+    if isinstance(owner, ir.Block) or shape[-2] < _WGMMA_ROWS:
+        return False
+    return owner.operation.name not in _LOADS and owner.operation.parent == dot.parent
+
+
+def _is_waited_for(dot: ir.Operation) -> bool:
+    """Whether the dot's loop uses its result, but for carrying it on or adding to it."""
+    users = [(use.owner.operation.name, use.operand_number) for use in dot.results[0].uses]
+    return any(name != "scf.yield" and (name, number) != ("tt.dot", 2) for name, number in users)
 
 
 def _move_register_uses(old: ir.Value, new: ir.Value) -> None:
@@ -119,9 +170,8 @@ def _loop(op: ir.Operation) -> ir.Operation | None:
 
 
 def _pipelined(loop: ir.Operation, num_stages: int | None) -> bool:
-    stages = (
-        ir.IntegerAttr(loop.attributes["tt.num_stages"]).value if "tt.num_stages" in loop.attributes else num_stages
-    )
+    hint = loop.attributes["tt.num_stages"] if "tt.num_stages" in loop.attributes else None
+    stages = ir.IntegerAttr(hint).value if isinstance(hint, ir.IntegerAttr) else num_stages
     return stages is None or stages > 1
 
 

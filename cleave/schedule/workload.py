@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleave.dialects.dims import Size
@@ -182,9 +182,27 @@ def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) ->
 
 
 def _is_pipelined(loop: Instruction) -> bool:
-    """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers."""
+    """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers.
+
+    Loops that it would pipeline wrongly are held back by the lowering (``lowering/ttir_race.py``).
+    """
     block = loop.body or Block()
-    return any(i.op == "contract" and is_tensor_core(i) for i in block.instructions)
+    products = [i for i in block.instructions if i.op == "contract" and is_tensor_core(i)]
+    return bool(products) and not _is_held_back(products, block)
+
+
+def _left_operand(contraction: Instruction) -> Ref:
+    """The operand that has the rows of the result."""
+    a, b = contraction.operands
+    names = contraction.result.names
+    return b if names and names[0] in b.names and names[0] not in a.names else a
+
+
+def _is_held_back(products: Sequence[Instruction], block: Block) -> bool:
+    """Whether a product of many rows takes its left operand from registers, and nothing in the loop uses a product."""
+    computed = {i.result for i in block.instructions if i.op not in LOADS and i.results}
+    registers = any(_left_operand(i) in computed and contraction_shape(i)[0] >= WGMMA_ROWS for i in products)
+    return registers and all(_is_accumulated(i.result, block) for i in products)
 
 
 def _is_accumulated(product: Ref, block: Block) -> bool:
