@@ -170,7 +170,7 @@ def _loop(op: ir.Operation) -> ir.Operation | None:
 
 
 def _pipelined(loop: ir.Operation, num_stages: int | None) -> bool:
-    hint = loop.attributes["tt.num_stages"] if "tt.num_stages" in loop.attributes else None
+    hint = loop.attributes["tt.num_stages"] if "tt.num_stages" in loop.attributes else None  # noqa: SIM401 (no mapping)
     stages = ir.IntegerAttr(hint).value if isinstance(hint, ir.IntegerAttr) else num_stages
     return stages is None or stages > 1
 
