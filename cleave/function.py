@@ -7,6 +7,7 @@ that are asked for), and each of them takes all sizes.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ class Function:
         tuned: str | os.PathLike[str] | None = None,
     ) -> None:
         self.source, self.name, self._arguments, self._static = source, name, tuple(arguments), tuple(static)
-        self._asked, self._superopt = tuple(dict(each) for each in sizes), superopt
+        self._asked, self._superopt = _checked_sizes(sizes), superopt
         self._schedule, self._tuned = dict(schedule or {}), tuned or knobs.TUNED.value
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
@@ -187,6 +188,9 @@ class Function:
         """The same function for these sizes of some symbols alone."""
         if not sizes:
             return self
+        for name, size in sizes.items():
+            if not isinstance(size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise CleaveError(f"the size '{name}' is {size!r}, no integer")
         key = tuple(sorted(sizes.items()))
         with self._lock:
             if key not in self._special:
@@ -302,6 +306,12 @@ class Function:
             return self._programs[key]
 
 
+def _checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
+    if isinstance(sizes, str) or not all(isinstance(each, Mapping) for each in sizes):
+        raise CleaveError(f"sizes={sizes!r}: a list of dictionaries", notes=('as in sizes=[{"m": 16}, {"m": 4096}]',))
+    return tuple(dict(each) for each in sizes)
+
+
 def _current_driver() -> Driver:
     """The driver, in a context."""
     from cleave.runtime.cuda_driver import shared_driver
@@ -336,6 +346,8 @@ def jit(
 
     ``facts`` on sizes, such as "n = 16*n16"; ``sizes`` and ``static`` ("d e") as in ``Function``.
     """
+    if function is not None and not inspect.isfunction(function):
+        raise CleaveError(f"a {type(function).__name__} is no function to trace")
     if function is None:
         return functools.partial(
             jit, facts=facts, sizes=sizes, static=static, superopt=superopt, schedule=schedule, tuned=tuned
@@ -382,7 +394,9 @@ def _text_of(source: Any) -> str:
                 return file.read()
         except OSError as error:
             raise CleaveError(f"cannot read {source}: {error.strerror}") from None
-    return str(source)
+    if isinstance(source, str) or type(source).__name__ == "Module":
+        return str(source)
+    raise CleaveError(f"a {type(source).__name__} is no program", notes=("give a graph, MLIR, or the path of a file",))
 
 
 def _graph_text(graph: Graph, *, empty_rows: bool = False) -> str:
@@ -413,6 +427,9 @@ def _with_extents(text: str, name: str, sizes: Sizes) -> str:
         pipelines.run([registry.create("cleave-import-linalg")], module)
         func = entry(module, name)
         graph, empty_rows = to_graph(func), EMPTY_ROWS in func.attributes
+    known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
+    for size in sizes.keys() - known:
+        raise CleaveError(f"{name} has no size '{size}'", notes=(f"its sizes: {', '.join(sorted(known)) or 'none'}",))
     return _graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
 
 

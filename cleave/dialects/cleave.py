@@ -50,11 +50,12 @@ def tensor_type(type_: TensorType, extents: Mapping[str, int] | None = None) -> 
 
 
 def _static(dim: Dim, extents: Mapping[str, int]) -> int | None:
-    if dim.size.value is not None:
-        return dim.size.value
-    if dim.size.symbols <= extents.keys():
-        return dim.size.evaluate(extents)
-    return None
+    if dim.size.value is None and not dim.size.symbols <= extents.keys():
+        return None
+    size = dim.size.evaluate(extents)
+    if size < 0:
+        raise CleaveError(f"the size of '{dim.name}' is {size}; sizes are at least 0")
+    return size
 
 
 def element_type(dtype: str) -> ir.Type:

@@ -61,6 +61,8 @@ def minimum(a: Any, b: Any) -> Tensor:
 
 def where(condition: Tensor, a: Any, b: Any) -> Tensor:
     """``a`` where the condition holds, ``b`` elsewhere; the operand that is not taken does not matter, be it NaN."""
+    if not isinstance(condition, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CleaveError(f"the condition is a {type(condition).__name__}, no tensor", caller())
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     dtype = common_type(*tensors) if tensors else "f32"
     sides = [x.astype(dtype) if isinstance(x, Tensor) else constant(condition.builder, x, dtype) for x in (a, b)]

@@ -67,7 +67,7 @@ class Tensor:
         return pointwise("div", other, self)
 
     def __pow__(self, other: Any) -> Tensor:
-        return self * self if other == 2 else pointwise("pow", self, other)
+        return self * self if isinstance(other, (int, float)) and other == 2 else pointwise("pow", self, other)
 
     def __neg__(self) -> Tensor:
         return pointwise("neg", self)
@@ -92,9 +92,20 @@ class Tensor:
     def __ge__(self, other: Any) -> Tensor:
         return pointwise("cmp", self, other, predicate="ge")
 
-    def equals(self, other: Any) -> Tensor:
-        """Element by element; ``==`` itself compares the Python objects."""
+    def __eq__(self, other: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return pointwise("cmp", self, other, predicate="eq")
+
+    def __ne__(self, other: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return pointwise("cmp", self, other, predicate="ne")
+
+    __hash__ = object.__hash__
+    __array_ufunc__ = (
+        None  # so that an array beside a tensor is this class's mistake to report, not an array of tensors
+    )
+
+    def equals(self, other: Any) -> Tensor:
+        """The same as ``==``."""
+        return self == other
 
     def __bool__(self) -> bool:
         raise CleaveError("a tensor has no truth value while a function is traced", caller(), (_USE_WHERE,))
@@ -180,7 +191,10 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def constant(builder: GraphBuilder, value: float, dtype: str) -> Tensor:
-    number = float(value) if is_float(dtype) else bool(value) if dtype == "i1" else value
+    try:
+        number = float(value) if is_float(dtype) else bool(value) if dtype == "i1" else value
+    except OverflowError:
+        raise CleaveError(f"the number is too large for {dtype}", caller()) from None
     if not is_float(dtype) and number != value:
         raise CleaveError(f"{value} is no value of type {dtype}", caller())
     return Tensor(builder, builder.constant(number, dtype))

@@ -65,7 +65,7 @@ def compiled_for(variant: Variant, targets: Sequence[Target], workers: Workers |
     outcomes = {target.name: _outcomes(variant, target, workers) for target in new}
     refused = {name for found in outcomes.values() for name, outcome in found.items() if _problem(outcome)}
     plan = _without(variant.plan, refused)
-    kept = {launch.kernel for launch in plan.launches}
+    kept = {launch.kernel for launch in plan.possible_launches}
     made = {
         target: {name: _kernel(outcome) for name, outcome in found.items() if name in kept}
         for target, found in outcomes.items()
@@ -79,7 +79,7 @@ Outcome = Compiled | CleaveError
 
 
 def _outcomes(variant: Variant, target: Target, workers: Workers | None) -> dict[str, Outcome]:
-    launches = {launch.kernel: launch for launch in variant.plan.launches}
+    launches = {launch.kernel: launch for launch in variant.plan.possible_launches}
     kernels = [
         KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages)
         for name, launch in launches.items()
@@ -88,14 +88,14 @@ def _outcomes(variant: Variant, target: Target, workers: Workers | None) -> dict
 
 
 def _without(plan: LaunchPlan, refused: set[str]) -> LaunchPlan:
-    """The plan without refused kernels that other launches can stand in for."""
+    """The plan, and its aligned form, without refused kernels that other launches can stand in for."""
     replaced = {launch.unless for launch in plan.launches} & refused
     steps = [
         replace(step, unless="") if isinstance(step, Launch) and step.unless in replaced else step
         for step in plan.steps
         if not (isinstance(step, Launch) and step.kernel in replaced)
     ]
-    return replace(plan, steps=tuple(steps))
+    return replace(plan, steps=tuple(steps), aligned=_without(plan.aligned, refused) if plan.aligned else None)
 
 
 def _problem(outcome: Outcome) -> CleaveError | None:

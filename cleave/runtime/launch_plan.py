@@ -85,6 +85,8 @@ class Launch:
     kind: Literal["launch"] = "launch"
 
 
+_TEXTS = {"dims", "names", "into", "grid", "operands", "outputs", "results", "facts", "choices"}
+"""Fields that hold a list of texts."""
 Step = Alloc | View | Launch
 _STEPS: Mapping[str, type[Any]] = {"alloc": Alloc, "view": View, "launch": Launch}
 
@@ -182,10 +184,13 @@ def _step(data: dict[str, Any]) -> Step:
 
 
 def _make(cls: type[_T], data: dict[str, Any]) -> _T:
-    """An instance with JSON's lists as tuples; KeyError and TypeError where fields are missing or unknown."""
+    """An instance with JSON's lists as tuples; KeyError and TypeError for missing, unknown and mistyped fields."""
     unknown = data.keys() - {entry.name for entry in fields(cls)}  # type: ignore[arg-type]
     if unknown:
         raise KeyError(min(unknown))
+    for key in _TEXTS & data.keys():
+        if not all(isinstance(each, str) for each in data[key]):
+            raise TypeError(f"{key} are texts")
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
 
 

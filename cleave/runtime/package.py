@@ -12,6 +12,7 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -25,6 +26,8 @@ from cleave.runtime.launch_plan import LaunchPlan
 
 FORMAT = 1
 _INDEX = "package.json"
+_MALFORMED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
+"""What reading a damaged file raises; RuntimeError for encryption and unknown compression."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,10 @@ class Package:
                 if index["format"] != FORMAT:
                     raise CleaveError(f"this is a package of format {index['format']}; this Cleave reads {FORMAT}")
                 variants = tuple(_read(archive, number, entry) for number, entry in enumerate(index["variants"]))
+                if not variants:
+                    raise CleaveError("this package holds no variant")
                 return Package(index["name"], variants, index["versions"])
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+        except _MALFORMED as error:
             raise CleaveError(f"this is no package: {error}", notes=("cleave-opt --emit=package writes one",)) from None
 
 
@@ -172,7 +177,8 @@ def _read(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Varia
         }
         for target, kernels in entry["binaries"].items()
     }
-    return Variant(LaunchPlan.from_json(json.dumps(entry["plan"])), ttir, binaries, entry["sizes"], entry["label"])
+    sizes = {name: int(size) for name, size in entry["sizes"].items()}
+    return Variant(LaunchPlan.from_json(json.dumps(entry["plan"])), ttir, binaries, sizes, entry["label"])
 
 
 def _kernel(described: dict[str, Any], cubin: bytes) -> Kernel:

@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _COMMANDS[parsed.command](parsed)
     except CleaveError as error:
         print(f"cleave-bench: {error}", file=sys.stderr)
-        return 1
+    except OSError as error:
+        print(f"cleave-bench: error: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

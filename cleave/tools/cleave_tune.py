@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +67,9 @@ def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     """Random tensors on the GPU."""
     from cleave.runtime.bind_sizes import Sizes
     from cleave.runtime.layout import shape_of
+    from cleave.tuner.timing import torch_on_gpu
 
-    torch, plan = import_module("torch"), function.signature
+    torch, plan = torch_on_gpu(), function.signature
     bound = Sizes(plan.facts)
     bound.add({**plan.extents, **sizes}, "the given sizes")
     shapes = [shape_of(spec, bound) for spec in plan.arguments]

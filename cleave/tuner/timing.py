@@ -7,17 +7,30 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from cleave.errors import CleaveError
+
 FLUSHED = 256 * 2**20
 """Bytes written before each run: several times the L2 cache."""
 HEAD_START = 400_000
 """Cycles for which the GPU waits, so that the host can enqueue what is timed."""
 
 
+def torch_on_gpu() -> Any:
+    """The module torch; CleaveError where it is not installed or sees no GPU."""
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise CleaveError("PyTorch is not installed", notes=("times are measured on a GPU, with PyTorch",)) from None
+    if not torch.cuda.is_available():
+        raise CleaveError("PyTorch finds no GPU", notes=("times are measured on a GPU",))
+    return torch
+
+
 class Timer:
     """Times functions on the current GPU, each after the L2 cache was overwritten."""
 
     def __init__(self, runs: int = 20, warm_up: int = 3) -> None:
-        self.torch, self.runs, self.warm_up = import_module("torch"), runs, warm_up
+        self.torch, self.runs, self.warm_up = torch_on_gpu(), runs, warm_up
         self.flush = self.torch.empty(FLUSHED, dtype=self.torch.int8, device="cuda")
 
     def microseconds(self, call: Callable[[], Any]) -> float:

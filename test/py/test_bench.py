@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,3 +90,14 @@ def test_a_package_is_prepared(tmp_path: Path) -> None:
     assert line.startswith("matmul_rowsum decode_16") and "launch" in line
     package = Package.load(package_path(tmp_path, "matmul_rowsum", "decode_16", ""))
     assert package.targets == ("sm_90",) and package.variants[0].sizes == {"m": 16}
+
+
+def test_without_pytorch_or_a_folder_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["run", str(tmp_path)]) == 1
+    (tmp_path / "file").touch()
+    assert main(["prepare", str(tmp_path / "file" / "x"), "--only", "matmul"]) == 1
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "cleave-bench: error: PyTorch is not installed" and last.endswith("file/x: Not a directory")

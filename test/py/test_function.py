@@ -178,3 +178,51 @@ def test_what_the_compiler_refuses_is_replaced_by_the_launches_it_stands_for() -
     left = _without(plan, {"both", "other"})
     assert [(step.kernel, step.unless) for step in left.launches] == [("one", ""), ("two", "")]
     assert _without(plan, {"one"}) == plan
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cleave.jit(3), "a int is no function to trace"),  # type: ignore[arg-type]
+        (lambda: cleave.compile(None), "a NoneType is no program"),  # type: ignore[arg-type]
+        (lambda: Function("", name="f", sizes="m=3"), "a list of dictionaries"),  # type: ignore[arg-type]
+        (lambda: attention.specialised(q=3), "attention has no size 'q'"),
+        (lambda: attention.specialised(d="3"), "the size 'd' is '3', no integer"),  # type: ignore[arg-type]
+    ],
+)
+def test_garbage_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(CleaveError, match=message):
+        make()
+
+
+def test_damaged_packages_are_errors(package: Package) -> None:
+    data = package.to_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(data)
+        for position in rng.integers(len(data), size=3):
+            damaged[position] ^= int(rng.integers(1, 256))
+        try:
+            Package.from_bytes(bytes(damaged))  # a byte that nothing depends on may be any
+        except CleaveError as error:
+            assert "package" in error.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"variants": [', '"variants": [], "were": ['),
+        ('"sizes": {', '"sizes": [], "were": {'),
+        ('"sizes": {', '"sizes": {"x": "y"}, "were": {'),
+        ('"binaries": {', '"binaries": [], "were": {'),
+        ('"grid": [', '"grid": [3], "facts": ['),
+    ],
+)
+def test_edited_packages_are_errors(package: Package, old: str, new: str) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(package.to_bytes())) as source, zipfile.ZipFile(buffer, "w") as target:
+        for name in source.namelist():
+            text = source.read(name)
+            target.writestr(name, text.replace(old.encode(), new.encode(), 1) if name == "package.json" else text)
+    with pytest.raises(CleaveError, match=r"package|plan"):
+        Package.from_bytes(buffer.getvalue())

@@ -160,6 +160,22 @@ def _nothing(x: f32["m k"]) -> Any:
     return 1.0
 
 
+def _no_condition(x: f32["m k"]) -> f32["m k"]:
+    return cleave.where(True, x, 0.0)  # type: ignore[arg-type]
+
+
+def _huge(x: f32["m k"]) -> f32["m k"]:
+    return x * 10**400
+
+
+def _array(x: f32["m k"]) -> f32["m k"]:
+    return np.ones((5, 7)) * x
+
+
+def _member(x: f32["m k"]) -> f32["m k"]:
+    return x if x in [0.0] else -x
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -169,6 +185,10 @@ def _nothing(x: f32["m k"]) -> Any:
         (_disagreeing, "'q'"),
         (_other, "the function returns dims m k, its annotation says m n"),
         (_nothing, "something else than tensors"),
+        (_no_condition, "the condition is a bool, no tensor"),
+        (_huge, "too large for f32"),
+        (_array, "a ndarray is neither a tensor nor a number"),
+        (_member, "a tensor has no truth value"),
     ],
 )
 def test_mistakes_are_at_their_line(function: Callable[..., Any], message: str) -> None:
@@ -191,3 +211,28 @@ def test_unknown_types() -> None:
 
     with pytest.raises(CleaveError, match="there is no element type 'f31'"):
         trace(wrong)
+
+
+def test_equality_is_element_by_element() -> None:
+    def f(x: i32["m"]) -> tuple[f32["m"], f32["m"]]:
+        return (x == 2).astype("f32"), (x != 2).astype("f32")
+
+    (x,), (same, other) = _evaluated(f)
+    np.testing.assert_array_equal(same, x == 2)
+    np.testing.assert_array_equal(other, x != 2)
+
+
+def test_a_power_that_is_a_tensor() -> None:
+    def f(x: f32["m k"], y: f32["k"]) -> f32["m k"]:
+        return cleave.exp(x) ** y
+
+    (x, y), (out,) = _evaluated(f)
+    np.testing.assert_allclose(out, np.exp(x.astype(float)) ** y, rtol=1e-6)
+
+
+def test_a_negative_size() -> None:
+    def f(x: f32["m n=-1"]) -> f32["m n=-1"]:
+        return x
+
+    with pytest.raises(CleaveError, match="the size of 'n' is -1"):
+        cleave.jit(f)
