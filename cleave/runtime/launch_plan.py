@@ -201,13 +201,23 @@ def _check_names(plan: LaunchPlan) -> None:
         for name in _used(step):
             if name not in known:
                 raise CleaveError(f"the launch plan uses tensor '{name}' before it is made")
-        if not isinstance(step, Launch):
+        if isinstance(step, Launch):
+            _check_positions(step)
+        else:
             known.add(step.tensor.name)
     for name in plan.results:
         if name not in known:
             raise CleaveError(f"the launch plan returns tensor '{name}', which no step makes")
     if plan.aligned:
         _check_names(plan.aligned)
+
+
+def _check_positions(launch: Launch) -> None:
+    """CleaveError where an argument is an operand that the launch has not."""
+    for text in launch.arguments:
+        kind, _, number = text.partition(":")
+        if kind == "in" and not (number.isdigit() and int(number) < len(launch.operands)):
+            raise CleaveError(f"the launch plan passes '{text}' to {launch.kernel}, which is no operand")
 
 
 def _used(step: Step) -> Iterator[str]:

@@ -216,6 +216,7 @@ def test_damaged_packages_are_errors(package: Package) -> None:
         ('"sizes": {', '"sizes": {"x": "y"}, "were": {'),
         ('"binaries": {', '"binaries": [], "were": {'),
         ('"grid": [', '"grid": [3], "facts": ['),
+        ('"in:0"', '"in:99"'),
     ],
 )
 def test_edited_packages_are_errors(package: Package, old: str, new: str) -> None:
