@@ -5,9 +5,9 @@ The search and the scheduler work on these; ``cleave.passes.graph_io`` converts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from cleave.dialects import ops
@@ -34,7 +34,7 @@ class Value:
     def dtype(self) -> str:
         return self.type.dtype
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return self.type.names
 
@@ -100,9 +100,12 @@ class Graph:
                     raise CleaveError(text, value.location)
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
 
-    def deduplicated(self) -> Graph:
-        """The same graph with equal ops on equal operands made one value."""
-        made: dict[Any, Value] = {}
+    def deduplicated(self, made: dict[Hashable, Value] | None = None) -> Graph:
+        """The same graph with equal ops on equal operands made one value.
+
+        ``made``: the values of other graphs, which are taken where they are equal, and to which these are added.
+        """
+        made = {} if made is None else made
         new: dict[Value, Value] = {}
         for value in self.topological():
             operands = tuple(new[operand] for operand in value.operands)
@@ -110,7 +113,7 @@ class Graph:
             same = operands == value.operands
             new[value] = made.setdefault(key, value if same else replace(value, operands=operands))
         outputs = tuple(new[value] for value in self.outputs)
-        return Graph(self.name, self.inputs, outputs, self.facts, self.extents)
+        return Graph(self.name, tuple(new[value] for value in self.inputs), outputs, self.facts, self.extents)
 
     def __str__(self) -> str:
         names = {value: f"%{index}" for index, value in enumerate(self.topological())}

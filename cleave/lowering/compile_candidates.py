@@ -7,7 +7,7 @@ in full. They are ranked again by the cost model with what was found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import context, ir
@@ -60,8 +60,12 @@ def compiled(scheduled: Scheduled, options: ScheduleOptions, count: int) -> Sche
 
 
 def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
+    """The first that are expected to fit; of those that differ in stages which change nothing, one."""
     fitting = [candidate for candidate in candidates if candidate.cost.fits(options.target)]
-    return (fitting or list(candidates))[:count]
+    distinct: dict[Hashable, Candidate] = {}
+    for candidate in fitting or candidates:
+        distinct.setdefault((candidate.kernel.body, candidate.kernel.num_warps, candidate.cost), candidate)
+    return list(distinct.values())[:count]
 
 
 def _lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]], index: int) -> dict[str, list[KernelModule]]:

@@ -14,8 +14,9 @@ from cleave.passes.graph_io import meant_graph, to_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.alignment import aligned
 from cleave.schedule.arrange import arranged
-from cleave.schedule.explain import table
-from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule
+from cleave.schedule.explain import Outlook, table
+from cleave.schedule.explain import alternatives as alternatives_table
+from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule, schedules_of
 from cleave.schedule.target import target_named
 from cleave.schedule.tile_program import TileProgram
 
@@ -75,7 +76,10 @@ class Schedule:
         """The program of the best alternative, judged in its aligned form if it has one; and which one that is."""
         graphs = [meant_graph(func).named(name_of(alternatives[0])).deduplicated() for func in alternatives]
         forms = [aligned(graph, options.sizes) if self.aligned else None for graph in graphs]
-        best, index = _best([form or graph for form, graph in zip(forms, graphs, strict=True)], alternatives, options)
+        found = [form or graph for form, graph in zip(forms, graphs, strict=True)]
+        best, index, outlooks = _best(found, alternatives, options)
+        if self.explain:
+            print(alternatives_table(outlooks, outlooks[index].name), file=sys.stderr)
         program = self._arranged(best, options)
         if forms[index] is None:
             return program, index
@@ -126,22 +130,29 @@ def _check_sizes(sizes: Mapping[str, int], functions: Sequence[ir.Operation]) ->
 
 def _best(
     graphs: Sequence[Graph], functions: Sequence[ir.Operation], options: ScheduleOptions
-) -> tuple[Scheduled, int]:
-    """The cheapest schedule of the functions' graphs, and which one it is of.
+) -> tuple[Scheduled, int, list[Outlook]]:
+    """The cheapest schedule of the functions' graphs, which one it is of, and what each is predicted to take.
 
     A graph that cannot be scheduled is passed over if another one can.
     All are judged on few tilings, the best ``FINALISTS`` of them on all.
     """
-    rough = replace(options, max_tilings=COARSE)
-    judged: list[tuple[float, int]] = []
+    schedules = schedules_of(graphs, options)
+    tilings = COARSE if len(graphs) > 1 else options.max_tilings
+    outlooks: list[Outlook] = []
     failure: CleaveError | None = None
-    for index, graph in enumerate(graphs):
+    for each, function in zip(schedules, functions, strict=True):
         try:
-            judged.append((schedule(graph, rough if len(graphs) > 1 else options).seconds, index))
+            outlooks.append(Outlook(name_of(function), each.best(tilings).seconds))
         except CleaveError as error:
-            failure = failure or error.at(functions[index].location)
-    if not judged:
+            failure = failure or error.at(function.location)
+            outlooks.append(Outlook(name_of(function), refused=error.message))
+    finalists = sorted(range(len(graphs)), key=lambda index: outlooks[index].seconds)[:FINALISTS]
+    found: dict[int, Scheduled] = {}
+    for index in finalists:
+        if not outlooks[index].refused:
+            found[index] = schedules[index].best(options.max_tilings)
+            outlooks[index] = replace(outlooks[index], seconds=found[index].seconds, careful=True)
+    if not found:
         raise failure or CleaveError("nothing to schedule", functions[0].location)
-    finalists = [index for _, index in sorted(judged)[:FINALISTS]]
-    found = [(schedule(graphs[index], options), index) for index in finalists]
-    return min(found, key=lambda pair: pair[0].seconds)
+    best = min(found, key=lambda index: found[index].seconds)
+    return found[best], best, outlooks

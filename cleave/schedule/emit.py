@@ -119,8 +119,9 @@ class Emitter:
         if value not in home.tiles:
             home.tiles[value] = self._compute(value, home)
             for name in value.names:  # now: a mask that an operand gets later is not in this tile
-                pad = outside(value, name, self.region, home.pad)
-                home.pads.setdefault((value, name), math.nan if pad is None else pad)
+                if name in self.tiling.reduced and not home.required_span(name).exact:
+                    pad = outside(value, name, self.region, home.pad)
+                    home.pads.setdefault((value, name), math.nan if pad is None else pad)
         return home.tiles[value]
 
     def _compute(self, value: Value, scope: Scope) -> Ref:

@@ -1,6 +1,10 @@
-"""The ranked table of schedules that ``--schedule{explain}`` prints."""
+"""What ``--schedule{explain}`` prints: the alternatives by predicted time, and the ranked table of schedules."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cleave.schedule.cost import MOST_REGISTERS
 from cleave.schedule.scheduler import Candidate, Scheduled
@@ -24,16 +28,49 @@ _COLUMNS = (
     "",
 )
 ROWS = 12
+"""Rows of each table beside those of candidates that the compiler rejected."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What an alternative is predicted to take; ``refused``: why it cannot be scheduled, and takes forever.
+
+    ``careful``: predicted on all tilings, not on few.
+    """
+
+    name: str
+    seconds: float = math.inf
+    careful: bool = False
+    refused: str = ""
+
+
+def alternatives(outlooks: Sequence[Outlook], chosen: str) -> str:
+    """A line for each alternative, the fastest one first; empty where there is only one."""
+    if len(outlooks) < 2:
+        return ""
+    ordered = sorted(outlooks, key=lambda outlook: (outlook.name != chosen, outlook.seconds))
+    width = max(len(outlook.name) for outlook in outlooks)
+    return "alternatives, predicted µs:\n" + "".join(
+        f"  {outlook.name.ljust(width)}  {_outlook(outlook)}{'  chosen' * (outlook.name == chosen)}\n"
+        for outlook in ordered
+    )
+
+
+def _outlook(outlook: Outlook) -> str:
+    if outlook.refused:
+        return f"rejected: {outlook.refused}"
+    return f"{outlook.seconds * 1e6:.1f}{'' if outlook.careful else ' (from few tilings)'}"
 
 
 def table(scheduled: Scheduled, target: Target) -> str:
     """One table for each kernel, the chosen schedule first; times in microseconds, shared memory in KiB."""
     parts: list[str] = []
     for launch, candidates in zip(scheduled.program.launches, scheduled.candidates, strict=True):
-        rows = [_COLUMNS, *(_row(index, candidate, target) for index, candidate in enumerate(candidates[:ROWS]))]
+        shown = [each for each in enumerate(candidates) if each[0] < ROWS or each[1].rejected]
+        rows = [_COLUMNS, *(_row(index, candidate, target) for index, candidate in shown)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        more = f"\n  … and {len(candidates) - ROWS} more" if len(candidates) > ROWS else ""
+        more = f"\n  … and {len(candidates) - len(shown)} more" if len(candidates) > len(shown) else ""
         parts.append(
             f"{launch.kernel.name}: grid {' × '.join(map(str, launch.kernel.grid))}\n" + "\n".join(lines) + more
         )

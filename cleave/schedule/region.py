@@ -40,6 +40,13 @@ class Region:
         )
 
     @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Those of the sizes of all its dims."""
+        sizes = {dim.size for value in (*self.upstream, *self.outputs) for dim in value.dims}
+        sizes |= {part.whole for part in self.parts.values()}
+        return tuple(sorted({symbol for size in sizes for symbol in size.symbols}))
+
+    @cached_property
     def memory(self) -> frozenset[Value]:
         return frozenset(self.reads)
 

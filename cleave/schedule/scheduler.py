@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.cost import BYTES, Cost, Workload, cost_of, known_of, launch_time, program_cost, workload
-from cleave.schedule.emit import emit_kernel
-from cleave.schedule.explore import Score, explore
+from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
+from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
-from cleave.schedule.region import Region, region_of
-from cleave.schedule.rename import in_memory_order, viewed
+from cleave.schedule.region import Region
+from cleave.schedule.rename import in_memory_order
 from cleave.schedule.side_by_side import levels, side_by_side
 from cleave.schedule.target import Target, target_named
-from cleave.schedule.tile_program import Kernel, Launch, TileProgram, has_loops
-from cleave.schedule.tiling import Fusion, Tiling
-from cleave.schedule.tilings import Point, space_of
-from cleave.schedule.traffic import best_group
+from cleave.schedule.tile_program import Launch, TileProgram, has_loops
+from cleave.schedule.tiling import Fusion
 
-STAGES = (2, 3, 4, 5, 6, 8)
-WARPS = (4, 8)
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Numbers of parts that the scheduler considers for a split; a launch may take any."""
-L2_COPIES = 2
-"""Parts of an L2 cache that each keep what their multiprocessors read: what all read is there as often."""
 STARTS = (2, 8, 24)
 """Numbers of parts with which schedules are first compared."""
 COARSE = 12
-"""Tilings on which each partition is judged before the best ``FINALISTS`` are searched in full."""
+"""Tilings on which partitions are judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
-LONG = 40
-"""Values in a region, past which fewer tilings are weighed, and past twice which only ``FEW`` partitions of a graph."""
+QUICK = 4
+"""Tilings on which each of more than ``PROMISING`` partitions is judged first."""
+PROMISING = 8
 FEW = 4
+"""Partitions of a graph of more than twice ``LONG`` values that are weighed."""
+ROUNDING = 1e-9
+"""What the order of a sum may change in it, of the sum."""
 DEFAULT_SIZE = 1024
 """What the cost model takes a dynamic size for when nobody says."""
 
@@ -64,20 +59,6 @@ class ScheduleOptions:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A kernel for one region and what it is predicted to cost.
-
-    ``rejected``: why it is not taken although it was predicted to fit; empty if it may be.
-    """
-
-    kernel: Kernel
-    operands: tuple[Value, ...]
-    tiling: Tiling
-    cost: Cost
-    rejected: str = ""
-
-
-@dataclass(frozen=True)
 class Scheduled:
     """The chosen program and its predicted time; ``candidates`` has, for each launch, all that were weighed, the chosen
     one first. The launches follow one another; ``arrange`` has them overlap, or puts two in one."""
@@ -96,23 +77,50 @@ def schedule(graph: Graph, options: ScheduleOptions) -> Scheduled:
 
     Symbols that no input binds, such as split counts, are chosen at launch; the program says what to choose.
     """
-    free = _free_symbols(graph)
-    if not free - options.sizes.keys():
-        return _Scheduler(graph, options).run()
-    sizes, first = _first_counts(graph, free, options)
-    choices = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
-    best = _Scheduler(graph, replace(options, sizes={**sizes, **choices})).run()
-    return replace(best, program=replace(best.program, choices=choices))
+    return Schedules(graph, options).best(options.max_tilings)
 
 
-def _first_counts(graph: Graph, free: set[str], options: ScheduleOptions) -> tuple[Mapping[str, int], Scheduled]:
-    """Few, some or many parts: with which of these the best of few tilings is fastest."""
-    found: list[tuple[Mapping[str, int], Scheduled]] = []
-    for count in STARTS:
-        sizes = {**dict.fromkeys(sorted(free), count), **options.sizes}
-        rough = replace(options, sizes=sizes, max_tilings=min(COARSE, options.max_tilings))
-        found.append((sizes, _Scheduler(graph, rough).run()))
-    return min(found, key=lambda pair: pair[1].seconds)
+class Schedules:
+    """Schedules of one graph of more and of less care: what is known from one is not found out again for the next.
+
+    ``candidates``: of graphs that share values with this one.
+    """
+
+    def __init__(self, graph: Graph, options: ScheduleOptions, candidates: Candidates | None = None) -> None:
+        self.graph, self.options = in_memory_order(graph), options
+        fusion = Fusion(options.horizontal_fusion)
+        self.candidates = candidates or Candidates(graph.extents, options.target, fusion)
+
+    def best(self, tilings: int) -> Scheduled:
+        """As ``schedule`` with so many tilings for each kernel at most."""
+        free, options = _free_symbols(self.graph), self.options
+        if not free - options.sizes.keys():
+            return self._at(options.sizes, tilings)
+        sizes, first = self._first_counts(free, min(COARSE, tilings))
+        choices = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
+        best = self._at({**sizes, **choices}, tilings)
+        return replace(best, program=replace(best.program, choices=choices))
+
+    def _first_counts(self, free: set[str], tilings: int) -> tuple[Mapping[str, int], Scheduled]:
+        """Few, some or many parts: with which of these the best of few tilings is fastest."""
+        starts = [{**dict.fromkeys(sorted(free), count), **self.options.sizes} for count in STARTS]
+        return min(((sizes, self._at(sizes, tilings)) for sizes in starts), key=lambda pair: pair[1].seconds)
+
+    def _at(self, sizes: Mapping[str, int], tilings: int) -> Scheduled:
+        return _Scheduler(self.graph, replace(self.options, sizes=sizes), self.candidates).run(tilings)
+
+
+def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Schedules]:
+    """Schedules of alternatives, which share what they have in common."""
+    made: dict[Hashable, Value] = {}
+    found: dict[frozenset[tuple[str, int]], Candidates] = {}
+    schedules: list[Schedules] = []
+    for graph in graphs:
+        ordered, fusion = in_memory_order(graph).deduplicated(made), Fusion(options.horizontal_fusion)
+        candidates = Candidates(graph.extents, options.target, fusion)
+        candidates = found.setdefault(frozenset(graph.extents.items()), candidates)
+        schedules.append(Schedules(ordered, options, candidates))
+    return schedules
 
 
 def _free_symbols(graph: Graph) -> set[str]:
@@ -136,29 +144,48 @@ def default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 class _Scheduler:
-    def __init__(self, graph: Graph, options: ScheduleOptions) -> None:
-        self.graph, self.options = in_memory_order(graph), options
-        self.sizes = {**default_sizes(graph, options.sizes), **graph.extents}
-        self._ranked: dict[tuple[frozenset[Value], frozenset[Value], int], tuple[Candidate, ...]] = {}
-        self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
+    """Schedules at given sizes."""
 
-    def run(self) -> Scheduled:
-        """All partitions on a few tilings each; then the best of them on all tilings."""
-        coarse = min(COARSE, self.options.max_tilings)
+    def __init__(self, graph: Graph, options: ScheduleOptions, candidates: Candidates) -> None:
+        self.graph, self.options, self.candidates = graph, options, candidates
+        self.sizes = Sizes({**default_sizes(graph, options.sizes), **graph.extents}, known_of(graph))
+
+    def run(self, tilings: int) -> Scheduled:
+        """All partitions on very few tilings each, the best of them on a few, and the best of those on all tilings."""
+        found = self._partitions()
+        if len(found) > PROMISING:
+            found = self._best_of(found, min(QUICK, tilings), PROMISING)
+        finalists = self._best_of(found, min(COARSE, tilings), FINALISTS)
+        ranked = ((self._ranked_kernels(kernels, tilings), kernels) for kernels in finalists)
+        return min((self._program(*pair) for pair in ranked), key=lambda scheduled: scheduled.seconds)
+
+    def _best_of(self, partitions: Sequence[Kernels], tilings: int, count: int) -> list[Kernels]:
+        """The ``count`` best. CleaveError where none of them can be scheduled."""
         weighed: list[tuple[float, Kernels]] = []
         failure: CleaveError | None = None
-        for kernels in self._partitions():
+        for kernels in partitions:
             try:
-                best = min((seconds for seconds, _ in weighed), default=math.inf)
-                if self._at_least(kernels) < best:
-                    weighed.append((self._time(self._ranked_kernels(kernels, coarse)), kernels))
+                weighed.append((self._time_below(_limits(weighed, count), kernels, tilings), kernels))
             except CleaveError as error:
                 failure = failure or error
-        if not weighed:
+        found = [kernels for seconds, kernels in sorted(weighed, key=lambda pair: pair[0]) if seconds < math.inf]
+        if not found:
             raise failure or CleaveError("nothing to schedule")
-        finalists = [kernels for _, kernels in sorted(weighed, key=lambda pair: pair[0])[:FINALISTS]]
-        ranked = ((self._ranked_kernels(kernels, self.options.max_tilings), kernels) for kernels in finalists)
-        return min((self._program(*pair) for pair in ranked), key=lambda scheduled: scheduled.seconds)
+        return found[:count]
+
+    def _time_below(self, limits: tuple[float, float], kernels: Kernels, tilings: int) -> float:
+        """The best candidates one after the other; infinite where that is certainly no less than the second limit, or
+        the least that kernels could take no less than the first."""
+        regions = self._regions_of(kernels)
+        seconds = sum(map(self._at_least, regions)) + launch_time(len(regions), self.options.target)
+        if seconds >= limits[0]:
+            return math.inf
+        for region in sorted(regions, key=lambda region: not self.candidates.are_ranked(region, tilings, self.sizes)):
+            best = self.candidates.ranked(region, tilings, self.sizes)[0]
+            seconds += best.cost.running - self._at_least(region)
+            if seconds * (1 - ROUNDING) >= limits[1]:
+                return math.inf
+        return self._time(self._ranked_kernels(kernels, tilings))
 
     def _time(self, ranked: tuple[tuple[Candidate, ...], ...]) -> float:
         """The best candidates one after the other."""
@@ -166,7 +193,7 @@ class _Scheduler:
         return running + launch_time(len(ranked), self.options.target)
 
     def _ranked_kernels(self, kernels: Kernels, tilings: int) -> tuple[tuple[Candidate, ...], ...]:
-        return tuple(self._rank(region, tilings) for region in self._regions_of(kernels))
+        return tuple(self.candidates.ranked(region, tilings, self.sizes) for region in self._regions_of(kernels))
 
     def _partitions(self) -> list[Kernels]:
         """What the kernels write, each way once, in the order of ``cuts``."""
@@ -178,90 +205,15 @@ class _Scheduler:
 
     def _regions_of(self, kernels: Kernels) -> list[Region]:
         boundary = frozenset(value for outputs in kernels for value in outputs)
-        found: list[Region] = []
-        for outputs in kernels:
-            if (outputs, boundary) not in self._regions:
-                self._regions[outputs, boundary] = region_of(outputs, boundary, self.graph.extents)
-            found.append(self._regions[outputs, boundary])
-        return found
+        return [self.candidates.region(outputs, boundary) for outputs in kernels]
 
-    def _at_least(self, kernels: Kernels) -> float:
-        """Seconds that no schedule of these kernels goes below: each is launched and moves its tensors once."""
-        target, seconds = self.options.target, 0.0
-        for region in self._regions_of(kernels):
-            moved = sum(self._bytes(value) for value in (*region.loaded, *region.outputs))
-            seconds += moved / target.dram_bandwidth + target.kernel_latency
-        return seconds + launch_time(len(kernels), target)
+    def _at_least(self, region: Region) -> float:
+        """Seconds that no kernel for the region goes below: it moves its tensors once."""
+        moved = sum(self._bytes(value) for value in (*region.loaded, *region.outputs))
+        return moved / self.options.target.dram_bandwidth + self.options.target.kernel_latency
 
     def _bytes(self, value: Value) -> int:
-        return math.prod(self._evaluate(dim.size) for dim in value.dims) * BYTES.get(value.dtype, 1)
-
-    def _rank(self, region: Region, count: int) -> tuple[Candidate, ...]:
-        """The candidates for a region, best first, from ``count`` of its tilings."""
-        key = (frozenset(region.outputs), frozenset(viewed(value) for value in region.memory), count)
-        if key not in self._ranked:
-            self._ranked[key] = self._weigh(region, count)
-        return self._ranked[key]
-
-    def _weigh(self, region: Region, count: int) -> tuple[Candidate, ...]:
-        sizes = {dim.name: self._evaluate(dim.size) for value in region.upstream for dim in value.dims}
-        space = space_of(region, sizes)
-        found: list[Candidate] = []
-
-        def judge(point: Point) -> Score:
-            tiling = space.tiling(point)
-            candidates = self._candidates(region, tiling) if tiling else []
-            found.extend(candidates)
-            return min(map(self._score, candidates), default=(True, math.inf))
-
-        explore(space, judge, min(count, effort(len(region.values))))
-        if not found:
-            raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
-        return tuple(sorted(found, key=lambda candidate: (*self._score(candidate), -candidate.kernel.num_stages)))
-
-    def _candidates(self, region: Region, tiling: Tiling) -> list[Candidate]:
-        """A tiling with each number of stages and warps, and each way to load."""
-        fusion = Fusion(self.options.horizontal_fusion)
-        found, estimates = self._variants(region, tiling, fusion)
-        if estimates:  # There is a kernel with more loops that does without.
-            found = [*self._variants(region, tiling, replace(fusion, estimates=False))[0], *found]
-        return found
-
-    def _variants(self, region: Region, tiling: Tiling, fusion: Fusion) -> tuple[list[Candidate], bool]:
-        """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
-        target, extents, known = self.options.target, self.graph.extents, known_of(self.graph)
-        emitted = emit_kernel("kernel", region, tiling, extents, fusion)
-        work = workload(emitted.kernel, self.sizes, known)
-        group = best_group(work.walk, work.streams, target.sms, target.l2_size // L2_COPIES)
-        if group != tiling.group:
-            tiling = replace(tiling, group=group)
-            emitted = emit_kernel("kernel", region, tiling, extents, fusion)
-            work = replace(work, walk=replace(work.walk, group=group))
-        works = {False: work}
-        if target.has_descriptors and work.describable and self._is_contraction_bound(work):
-            works[True] = workload(replace(emitted.kernel, descriptors=True), self.sizes, known)
-        choices = itertools.product(works, STAGES if has_loops(emitted.kernel) else (1,), WARPS)
-        found = [
-            Candidate(
-                replace(emitted.kernel, num_stages=stages, num_warps=warps, descriptors=descriptors),
-                emitted.operands,
-                tiling,
-                cost_of(works[descriptors], stages, warps, target),
-            )
-            for descriptors, stages, warps in choices
-        ]
-        return found, emitted.estimates
-
-    def _is_contraction_bound(self, work: Workload) -> bool:
-        """Whether tensor cores take longer than DRAM: elsewhere pointers are as good, and no descriptor is fetched."""
-        cost = cost_of(work, STAGES[0], WARPS[0], self.options.target)
-        return cost.tensor > cost.dram
-
-    def _score(self, candidate: Candidate) -> Score:
-        return (not candidate.cost.fits(self.options.target), candidate.cost.running)
-
-    def _evaluate(self, size: Size) -> int:
-        return size.evaluate(self.sizes)
+        return math.prod(dim.size.evaluate(self.sizes.values) for dim in value.dims) * BYTES.get(value.dtype, 1)
 
     def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> Scheduled:
         written = [value for outputs in kernels for value in outputs]
@@ -294,10 +246,16 @@ class _Scheduler:
             parts = [Launch(candidate.kernel, candidate.operands) for candidate in chosen if candidate]
             if len(parts) == len(ranked):
                 launch = side_by_side("kernel", parts, self.graph.extents)
-                cost = cost_of(workload(launch.kernel, self.sizes, known_of(self.graph)), *key, self.options.target)
+                cost = cost_of(workload(launch.kernel, self.sizes.values, self.sizes.known), *key, self.options.target)
                 tiling = next(candidate.tiling for candidate in chosen if candidate)
                 found.append(Candidate(launch.kernel, launch.operands, tiling, cost))
-        return tuple(sorted(found, key=self._score))
+        return tuple(sorted(found, key=self.candidates.score))
+
+
+def _limits(weighed: Sequence[tuple[float, Kernels]], count: int) -> tuple[float, float]:
+    """The least of these times and the greatest of the least ``count``, infinite where there are fewer."""
+    least = sorted(seconds for seconds, _ in weighed)
+    return least[0] if least else math.inf, least[count - 1] if len(least) >= count else math.inf
 
 
 def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps: int) -> Candidate | None:
@@ -306,11 +264,6 @@ def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps:
     alike = (c for c, k in kernels if k.num_warps == num_warps and (k.num_stages == num_stages or not has_loops(k)))
     found = next(alike, None)
     return found and replace(found, kernel=replace(found.kernel, num_stages=num_stages))
-
-
-def effort(values: int) -> int:
-    """How many tilings of a region with so many values are weighed: one takes time in the square of their number."""
-    return max(2, int(64 * min(1.0, (LONG / max(values, 1)) ** 2)))
 
 
 def identifier(name: str) -> str:

@@ -109,7 +109,9 @@ def _needs(value: Value, scope: Scope, region: Region) -> bool:
 
 def tile_type_of(value: Value, scope: Scope, dtype: str | None = None) -> TensorType:
     """The type of the value's tile: dims of which one element is in hand are left out."""
-    names = sorted(value.names, key=scope.root.columns.__contains__)
+    columns, names = scope.root.columns, value.names
+    if columns:
+        names = sorted(names, key=columns.__contains__)
     spans = [(name, scope.required_span(name).extent) for name in names]
     return tile_type([(name, extent) for name, extent in spans if extent > 1], dtype or value.dtype)
 

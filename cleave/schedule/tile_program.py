@@ -5,8 +5,10 @@ A ``Ref`` is an SSA value: a tile or a tensor in memory (``type`` is its ``Tenso
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 from cleave.dialects import ops
@@ -24,9 +26,14 @@ class Ref:
 
     type: TensorType | None = None
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return self.type.names if self.type else ()
+
+    @cached_property
+    def elements(self) -> int:
+        """Of a tile; dims of unknown size count as one."""
+        return math.prod(dim.size.value or 1 for dim in self.type.dims) if self.type else 1
 
     @property
     def tile(self) -> TensorType:
@@ -52,6 +59,8 @@ class Instruction:
 
     @property
     def bodies(self) -> tuple[Block, ...]:
+        if self.body is None and self.otherwise is None:
+            return ()
         return tuple(block for block in (self.body, self.otherwise) if block)
 
     @property
@@ -71,8 +80,9 @@ class Block:
         """All instructions, those of loops after the loop itself."""
         for instruction in self.instructions:
             yield instruction
-            for body in instruction.bodies:
-                yield from body.walk()
+            if instruction.body:
+                for body in instruction.bodies:
+                    yield from body.walk()
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,11 @@ def has_loops(kernel: Kernel) -> bool:
 
 def tile_type(dims: Sequence[tuple[str, int]], dtype: str) -> TensorType:
     """The type of a tile with these static extents."""
+    return _tile_type(tuple(dims), dtype)
+
+
+@lru_cache(maxsize=1 << 12)
+def _tile_type(dims: tuple[tuple[str, int], ...], dtype: str) -> TensorType:
     return TensorType(tuple(Dim(name, const(extent)) for name, extent in dims), dtype)
 
 

@@ -12,7 +12,7 @@ BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "tf32": 4, "f16": 2, "bf16": 2,
 
 def elements_of(ref: Ref) -> int:
     """Elements of a tile; 1 for an index."""
-    return math.prod(dim.size.value or 1 for dim in ref.tile.dims) if ref.type else 1
+    return ref.elements
 
 
 def bytes_of(ref: Ref) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from cleave.dialects.graph import Value
 
@@ -29,6 +30,12 @@ class Tiling:
         """What is chosen beside extents, as tables show it: ``columns g+m deferred``, or nothing."""
         columns = [f"columns {'+'.join(sorted(self.columns))}"] if self.columns else []
         return " ".join([*columns, *(["deferred"] if self.deferred else [])])
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What tilings that are the same have in common."""
+        grid, reduced = tuple(self.grid.items()), tuple(self.reduced.items())
+        return grid, reduced, self.resident, self.columns, self.deferred, self.group
 
     def looped(self, reduction: Value) -> tuple[str, ...]:
         """The dims that a reduction loops over, outermost first."""

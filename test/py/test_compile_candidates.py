@@ -11,7 +11,6 @@ import pytest
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering import compile_candidates
 from cleave.lowering.compile_candidates import Schedule, compiled
 from cleave.lowering.targets import Target
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
@@ -36,8 +35,7 @@ def ranked() -> Scheduled:
 
 
 def _limit(monkeypatch: pytest.MonkeyPatch, shared: int) -> None:
-    small = replace(Target.parse("sm_90"), shared_per_block=shared)
-    monkeypatch.setattr(compile_candidates.Target, "parse", staticmethod(lambda text: small))
+    monkeypatch.setattr(Target, "shared_per_block", property(lambda target: shared))
 
 
 def test_the_first_candidates_have_the_compilers_resources(ranked: Scheduled) -> None:
@@ -72,3 +70,12 @@ def test_nothing_that_fits_is_an_error(ranked: Scheduled, monkeypatch: pytest.Mo
 def test_a_number_below_nothing() -> None:
     with pytest.raises(CleaveError, match="compile=-1: a number of candidates"):
         Schedule(compile=-1).refined(schedule(_matmul(), OPTIONS), OPTIONS)
+
+
+def test_stages_that_change_nothing_are_tried_once(ranked: Scheduled) -> None:
+    (first, *_), count = ranked.candidates[0], 4
+    same = [replace(first, kernel=replace(first.kernel, num_stages=stages)) for stages in (2, 3, 4)]
+    repeated = replace(ranked, candidates=((*same, *ranked.candidates[0][1:]),))
+    tried = compiled(repeated, OPTIONS, count).candidates[0][:count]
+    assert len({(c.kernel.body, c.kernel.num_warps, c.kernel.num_stages) for c in tried}) == count
+    assert sum(c.kernel.body is first.kernel.body and c.kernel.num_warps == first.kernel.num_warps for c in tried) < 3

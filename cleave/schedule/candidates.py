@@ -1,0 +1,159 @@
+"""Kernels for the regions of a graph, ranked by predicted time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleave.dialects.graph import Value
+from cleave.dialects.size import SizeLike
+from cleave.errors import CleaveError
+from cleave.schedule.cost import Cost, Workload, cost_of, workload
+from cleave.schedule.emit import Emitted, emit_kernel
+from cleave.schedule.explore import Score, explore
+from cleave.schedule.region import Region, region_of
+from cleave.schedule.rename import viewed
+from cleave.schedule.target import Target
+from cleave.schedule.tile_program import Kernel, has_loops
+from cleave.schedule.tiling import Fusion, Tiling
+from cleave.schedule.tilings import Point, space_of
+from cleave.schedule.traffic import best_group
+
+STAGES = (2, 3, 4, 5, 6, 8)
+WARPS = (4, 8)
+L2_COPIES = 2
+"""Parts of an L2 cache that each keep what their multiprocessors read: what all read is there as often."""
+LONG = 40
+"""Values in a region, past which fewer tilings are weighed."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel for one region and what it is predicted to cost.
+
+    ``rejected``: why it is not taken although it was predicted to fit; empty if it may be.
+    """
+
+    kernel: Kernel
+    operands: tuple[Value, ...]
+    tiling: Tiling
+    cost: Cost
+    rejected: str = ""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``values``: what the cost model takes each symbol for. ``known``: what kernels are told of symbols."""
+
+    values: Mapping[str, int]
+    known: Mapping[str, SizeLike]
+
+    def of(self, symbols: Sequence[str]) -> Hashable:
+        """What is said of these symbols."""
+        return tuple((self.values.get(symbol), str(self.known.get(symbol))) for symbol in symbols)
+
+
+class Candidates:
+    """The candidates for regions of graphs that have the same static sizes, ``extents``.
+
+    Each kernel is made once and weighed once at given sizes, be it for several partitions of a graph, for other numbers
+    of parts, or for other graphs with the same values in them.
+    """
+
+    def __init__(self, extents: Mapping[str, int], target: Target, fusion: Fusion) -> None:
+        self.extents, self.target, self.fusion = extents, target, fusion
+        self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
+        self._alike: dict[tuple[frozenset[Value], frozenset[Value]], Region] = {}
+        self._emitted: dict[tuple[Region, Hashable, Fusion], Emitted] = {}
+        self._weighed: dict[tuple[Region, Hashable, Hashable], list[Candidate]] = {}
+        self._ranked: dict[tuple[Region, int, Hashable], tuple[Candidate, ...]] = {}
+
+    def region(self, outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
+        """As ``region_of``; regions that compute the same from the same memory are one."""
+        if (outputs, boundary) not in self._regions:
+            region = region_of(outputs, boundary, self.extents)
+            key = (frozenset(outputs), frozenset(viewed(value) for value in region.memory))
+            self._regions[outputs, boundary] = self._alike.setdefault(key, region)
+        return self._regions[outputs, boundary]
+
+    def are_ranked(self, region: Region, count: int, sizes: Sizes) -> bool:
+        """Whether ``ranked`` takes no time."""
+        return (region, count, sizes.of(region.symbols)) in self._ranked
+
+    def ranked(self, region: Region, count: int, sizes: Sizes) -> tuple[Candidate, ...]:
+        """The candidates for a region, best first, from ``count`` of its tilings."""
+        key = (region, count, sizes.of(region.symbols))
+        if key not in self._ranked:
+            self._ranked[key] = self._explored(region, count, sizes)
+        return self._ranked[key]
+
+    def score(self, candidate: Candidate) -> Score:
+        return (not candidate.cost.fits(self.target), candidate.cost.running)
+
+    def _explored(self, region: Region, count: int, sizes: Sizes) -> tuple[Candidate, ...]:
+        extents = {dim.name: dim.size.evaluate(sizes.values) for value in region.upstream for dim in value.dims}
+        space = space_of(region, extents)
+        found: list[Candidate] = []
+
+        def judge(point: Point) -> Score:
+            tiling = space.tiling(point)
+            candidates = self._of(region, tiling, sizes) if tiling else []
+            found.extend(candidates)
+            return min(map(self.score, candidates), default=(True, math.inf))
+
+        explore(space, judge, min(count, effort(len(region.values))))
+        if not found:
+            raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
+        return tuple(sorted(found, key=lambda candidate: (*self.score(candidate), -candidate.kernel.num_stages)))
+
+    def _of(self, region: Region, tiling: Tiling, sizes: Sizes) -> list[Candidate]:
+        """A tiling with each number of stages and warps, and each way to load."""
+        key = (region, tiling.key, sizes.of(region.symbols))
+        if key not in self._weighed:
+            found, estimates = self._variants(region, tiling, self.fusion, sizes)
+            if estimates:  # There is a kernel with more loops that does without.
+                found = [*self._variants(region, tiling, replace(self.fusion, estimates=False), sizes)[0], *found]
+            self._weighed[key] = found
+        return self._weighed[key]
+
+    def _variants(self, region: Region, tiling: Tiling, fusion: Fusion, sizes: Sizes) -> tuple[list[Candidate], bool]:
+        """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
+        emitted = self._kernel(region, tiling, fusion)
+        work = workload(emitted.kernel, sizes.values, sizes.known)
+        group = best_group(work.walk, work.streams, self.target.sms, self.target.l2_size // L2_COPIES)
+        if group != tiling.group:
+            tiling = replace(tiling, group=group)
+            emitted = self._kernel(region, tiling, fusion)
+            work = replace(work, walk=replace(work.walk, group=group))
+        works = {False: work}
+        if self.target.has_descriptors and work.describable and self._is_contraction_bound(work):
+            works[True] = workload(replace(emitted.kernel, descriptors=True), sizes.values, sizes.known)
+        choices = itertools.product(works, STAGES if has_loops(emitted.kernel) else (1,), WARPS)
+        found = [
+            Candidate(
+                replace(emitted.kernel, num_stages=stages, num_warps=warps, descriptors=descriptors),
+                emitted.operands,
+                tiling,
+                cost_of(works[descriptors], stages, warps, self.target),
+            )
+            for descriptors, stages, warps in choices
+        ]
+        return found, emitted.estimates
+
+    def _kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
+        key = (region, tiling.key, fusion)
+        if key not in self._emitted:
+            self._emitted[key] = emit_kernel("kernel", region, tiling, self.extents, fusion)
+        return self._emitted[key]
+
+    def _is_contraction_bound(self, work: Workload) -> bool:
+        """Whether tensor cores take longer than DRAM: elsewhere pointers are as good, and no descriptor is fetched."""
+        cost = cost_of(work, STAGES[0], WARPS[0], self.target)
+        return cost.tensor > cost.dram
+
+
+def effort(values: int) -> int:
+    """How many tilings of a region with so many values are weighed: one takes time in the square of their number."""
+    return max(2, int(64 * min(1.0, (LONG / max(values, 1)) ** 2)))
