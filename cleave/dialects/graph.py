@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from cleave.dialects import ops
-from cleave.dialects.dims import Dim, Facts, Size
+from cleave.dialects.dims import Answer, Dim, Facts, Size
 from cleave.dialects.ops import TensorType
 from cleave.errors import CleaveError
 
@@ -99,6 +99,17 @@ class Graph:
                     text = f"{value.attrs['kind']} over the empty dimension '{name}' has no value"
                     raise CleaveError(text, value.location)
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
+
+    def coverage(self) -> tuple[str, ...]:
+        """What must hold so that the parts of every split cover its dim, where the sizes do not say so themselves."""
+        found: dict[str, None] = {}
+        for value in self.topological():
+            if value.op == "split":
+                whole = value.operands[0].size(value.attrs["dim"])
+                parts, part = (Dim.parse(text).size for text in value.attrs["into"])
+                if self.facts.less_equal(whole, parts * part) is not Answer.YES:
+                    found[f"{whole} <= {parts * part}"] = None
+        return tuple(found)
 
     def deduplicated(self, made: dict[Hashable, Value] | None = None) -> Graph:
         """The same graph with equal ops on equal operands made one value.

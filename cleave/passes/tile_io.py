@@ -55,7 +55,7 @@ class _Host:
         graph = self.graph
         inputs = [self._type(value) for value in graph.inputs]
         func, block = _function(graph.name, inputs, [self._type(value) for value in graph.outputs])
-        facts = graph.requirements().texts
+        facts = (*graph.requirements().texts, *graph.coverage())
         if facts:
             func.attributes["cleave.facts"] = cleave.attribute("strings", facts)
         if self.program.choices:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cleave
-from cleave import Package, f16
+from cleave import Package, f16, f32
 from cleave.errors import CleaveError
 from cleave.function import Function, bucket
 from cleave.lowering.package import _without
@@ -227,3 +227,17 @@ def test_edited_packages_are_errors(package: Package, old: str, new: str) -> Non
             target.writestr(name, text.replace(old.encode(), new.encode(), 1) if name == "package.json" else text)
     with pytest.raises(CleaveError, match=r"package|plan"):
         Package.from_bytes(buffer.getvalue())
+
+
+def test_parts_that_do_not_cover_their_dim_are_refused() -> None:
+    """``t`` is bound by no tensor: whoever chooses it must choose enough."""
+
+    @cleave.jit
+    def squares(x: f32["m n"]) -> f32["m"]:
+        y = x.split("n", "t s=4")
+        return (y * y).sum("s").sum("t")
+
+    x = np.random.default_rng(0).standard_normal((5, 13)).astype(np.float32)
+    with pytest.raises(CleaveError, match=r"requires n <= 4\*t, which does not hold for n = 13"):
+        squares(x, sizes={"t": 3})
+    np.testing.assert_allclose(squares(x, sizes={"t": 4}), (x * x).sum(1), rtol=1e-5)
