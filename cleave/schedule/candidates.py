@@ -68,6 +68,7 @@ class Candidates:
         self._alike: dict[tuple[frozenset[Value], frozenset[Value]], Region] = {}
         self._emitted: dict[tuple[Region, Hashable, Fusion], Emitted] = {}
         self._weighed: dict[tuple[Region, Hashable, Hashable], list[Candidate]] = {}
+        self._groups: dict[Region, int] = {}
         self._ranked: dict[tuple[Region, int, Hashable], tuple[Candidate, ...]] = {}
 
     def region(self, outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
@@ -120,10 +121,13 @@ class Candidates:
 
     def _variants(self, region: Region, tiling: Tiling, fusion: Fusion, sizes: Sizes) -> tuple[list[Candidate], bool]:
         """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
+        # Tilings of a region mostly want the same bands: the kernel is made with those of the last one.
+        tiling = replace(tiling, group=self._groups.get(region, 1))
         emitted = self._kernel(region, tiling, fusion)
         work = workload(emitted.kernel, sizes.values, sizes.known)
         group = best_group(work.walk, work.streams, self.target.sms, self.target.l2_size // L2_COPIES)
         if group != tiling.group:
+            self._groups[region] = group
             tiling = replace(tiling, group=group)
             emitted = self._kernel(region, tiling, fusion)
             work = replace(work, walk=replace(work.walk, group=group))
