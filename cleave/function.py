@@ -64,6 +64,9 @@ class Function:
         self._programs: dict[tuple[int, str], Program] = {}
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
+
     def __call__(self, *tensors: Any, sizes: Sizes | None = None, stream: int | None = None) -> Any:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 

@@ -49,7 +49,7 @@ class Variant:
         return sum(abs(math.log2(max(self.sizes[name], 1) / max(sizes[name], 1))) for name in shared)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Package:
     """A function in one or more variants, all with the same arguments and results. ``versions``: of what made it."""
 
@@ -57,6 +57,10 @@ class Package:
     variants: tuple[Variant, ...]
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     _programs: dict[tuple[int, str], Program] = field(default_factory=dict[Any, Any], compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        variants = f"{len(self.variants)} variant{'s' * (len(self.variants) != 1)}"
+        return f"<cleave.Package {self.name}: {variants}, {', '.join(self.targets) or 'no targets'}>"
 
     @property
     def targets(self) -> tuple[str, ...]:

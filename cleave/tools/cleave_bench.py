@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cleave-bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cleave-bench", description=(__doc__ or "").replace("``", ""))
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the subgraphs and their shapes")
     prepare = commands.add_parser("prepare", help="compile packages; needs no GPU")

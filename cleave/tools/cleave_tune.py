@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cleave-tune", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cleave-tune", description=(__doc__ or "").replace("``", ""))
     parser.add_argument("input", nargs="?", type=Path, help="linalg on tensors, or our dialect")
     parser.add_argument("--store", type=Path, required=True, help="the file of results, for CLEAVE_TUNED")
     parser.add_argument("--list", action="store_true", help="show what the file holds, and do nothing else")
