@@ -41,7 +41,7 @@ class Compiled:
 
 
 def compile_graph(
-    graph: Graph, sizes: Mapping[str, int] | None = None, options: ScheduleOptions | None = None, *, tilings: int = 64
+    graph: Graph, sizes: Mapping[str, int] | None = None, options: ScheduleOptions | None = None, *, tilings: int = 4
 ) -> Compiled:
     """Schedule (for these representative sizes) and lower. The kernels take any sizes that are not static.
 

@@ -168,6 +168,7 @@ def test_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
     assert isinstance(result, Compiled)
     assert result.spills == 0
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (0x[0-9a-f]+|\d+)", result.ptx)
-    assert copies and {int(size, 0) for size in copies} == {16}
+    assert copies or "cp.async.bulk.tensor" in result.ptx
+    assert {int(size, 0) for size in copies} <= {16}
     assert "ld.global" not in result.ptx
     assert "wgmma.mma_async" in result.ptx

@@ -13,7 +13,7 @@ from cleave.passes.graph_io import from_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.passes.verify import verify
 from cleave.reference import run
-from cleave.schedule.scheduler import COARSE, ScheduleOptions, schedule
+from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.search.superoptimise import superoptimise
 
 CTX = context()
@@ -74,7 +74,7 @@ def test_alternatives(graph: Graph) -> None:
         with CTX, ir.Location.unknown():
             plain, tiled = ir.Module.create(), ir.Module.create()
             from_graph(program, plain)
-            options = ScheduleOptions(sizes=free, max_tilings=COARSE)
+            options = ScheduleOptions(sizes=free, max_tilings=3)
             from_tile_program(schedule(program, options).program, tiled)
             results = [execute(module, graph, inputs, free) for module in (plain, tiled)]
         expected = expected or results[0]

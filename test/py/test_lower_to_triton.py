@@ -29,7 +29,7 @@ TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 3e-6, "f64": 1e-13}
 def texts(graph: Graph, sizes: dict[str, int]) -> tuple[str, str]:
     """The graph as a function, and its schedule."""
     graph = graph.deduplicated()
-    scheduled = schedule(graph, ScheduleOptions(sizes=sizes))
+    scheduled = schedule(graph, ScheduleOptions(sizes=sizes, max_tilings=4))
     with context(), ir.Location.unknown():
         plain, tiled = ir.Module.create(), ir.Module.create()
         from_graph(graph, plain)

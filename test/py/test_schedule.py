@@ -67,7 +67,7 @@ def assert_same(
     options: ScheduleOptions | None = None,
     symbols: dict[str, int] | None = None,
 ) -> Scheduled:
-    scheduled = schedule(graph.deduplicated(), options or ScheduleOptions(sizes=symbols or {}))
+    scheduled = schedule(graph.deduplicated(), options or ScheduleOptions(sizes=symbols or {}, max_tilings=8))
     for expected, actual in run_both(graph, scheduled, inputs or inputs_for(graph, sizes), symbols):
         scale = np.nanmax(np.abs(expected), initial=1e-30)
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-11 * scale)
