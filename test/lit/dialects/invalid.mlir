@@ -177,7 +177,7 @@ func.func @facts(%a: !A) -> !A attributes {cleave.facts = ["n = n + 1"]} {
 
 !A = tensor<?xf32, #cleave.dims<["n"]>>
 // expected-error @+2 {{unknown attribute 'cleave.fact'}}
-// expected-note @+1 {{known here: cleave.alternative, cleave.alternative_of}}
+// expected-note @+1 {{known here: cleave.aligned, cleave.alternative, cleave.alternative_of}}
 func.func @function_attribute(%a: !A) -> !A attributes {cleave.fact = ["1 <= n"]} {
   return %a : !A
 }
