@@ -81,20 +81,11 @@ def test_numbers(graph: Graph, runs: list[dict[str, int]]) -> None:
         np.testing.assert_allclose(found.astype(float), expected, rtol=0, atol=tolerance)
 
 
-def split_matmul() -> Graph:
-    b = GraphBuilder("split")
-    x, w = b.input("m k=64", "f16"), b.input("k n=64", "f16")
-    xs, ws = (b.split(value, dim="k", into=["s", "t=ceildiv(k, s)"]) for value in (x, w))
-    return b.build(b.reduce(b.contract(xs, ws, over=["t"], dtype="f32"), kind="sum", over=["s"]))
-
-
 LOADS = [
     (matmul(), ["desc:0:0,1:", "desc:1:0,1:"]),
     (matmul("k", "n"), []),  # rows of 2k and 2n bytes: no multiples of 16
     (matmul("k=44"), ["desc:1:0,1:"]),
     (matmul("k", "n", "f16", *FACTS), ["desc:0:0,1:", "desc:1:0,1:"]),
-    # In whole iterations of a part, and where parts are combined; the last part ends before its tensor does.
-    (split_matmul(), ["desc:1:0,1,2:", "desc:0:0,1,2:"]),
     (graphs.attention(division_last=True), [f"desc:{i}:0,1,2:1x" for i in range(3)]),
 ]
 

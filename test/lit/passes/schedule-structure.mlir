@@ -100,13 +100,11 @@ func.func @rmsnorm_matmul(%arg0: !T17, %arg1: !T18) -> !T19 {
   return %10 : !T19
 }
 
-// A low-rank update: for many rows, its narrow product first; then the input once more for both others.
+// A low-rank update: the input once, for both products over k.
 
 //      CHECK:kernel @lora__k0
 // CHECK-NEXT:  for k
 // CHECK-NEXT:    contract k
-// CHECK-NEXT:kernel @lora__k1
-// CHECK-NEXT:  for k
 // CHECK-NEXT:    contract k
 // CHECK-NEXT:  contract r
 !T23 = tensor<?x?xf16, #cleave.dims<["m", "k"]>>
