@@ -401,15 +401,14 @@ func.func @linear_attention(%arg0: !T93, %arg1: !T94, %arg2: !T95) -> !T96 {
   return %2 : !T96
 }
 
-// Two outputs of one input: side by side.
+// Two outputs of one input, for many rows: a loop each.
 
 //      CHECK:kernel @matmul_and_rowsum__k0
-// CHECK-NEXT:  branch
-// CHECK-NEXT:    for k
-// CHECK-NEXT:      contract k
-// CHECK-NEXT:  else
-// CHECK-NEXT:    for k
-// CHECK-NEXT:    reduce sum k
+// CHECK-NEXT:  for k
+// CHECK-NEXT:    contract k
+// CHECK-NEXT:kernel @matmul_and_rowsum__k1
+// CHECK-NEXT:  for k
+// CHECK-NEXT:  reduce sum k
 !T99 = tensor<?x?xf16, #cleave.dims<["m", "k"]>>
 !T100 = tensor<?x?xf16, #cleave.dims<["k", "n"]>>
 !T101 = tensor<?x?xf16, #cleave.dims<["m", "n"]>>
