@@ -6,10 +6,11 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.search.certificate import Certificate, Fingerprint, FloatCheck
 from cleave.search.fingerprint import FingerprintChecker
-from cleave.search.floats import FloatChecker, Trial
+from cleave.search.floats import FloatChecker
 from cleave.search.interpret import Unsupported
 from cleave.search.lift import Lifter, Unliftable
 from cleave.search.terms import OutOfFuel, Poly, show
+from cleave.search.trials import Trial
 
 
 class Checker:
@@ -57,7 +58,7 @@ class Checker:
         """The float checks at sizes where a reduced dim is empty."""
         if not self._can_evaluate("floats", []):
             return []
-        return [trial for trial in self.floats.trials() if trial.draw.empty is not None]
+        return [trial for trial in self.floats.trials.all() if trial.draw.empty is not None]
 
     def _can_evaluate(self, where: str, notes: list[str]) -> bool:
         """Whether the source itself can be evaluated there; if not, the certificate says so."""
@@ -65,7 +66,7 @@ class Checker:
             self._obstacles[where] = ""
             try:
                 if where == "floats":
-                    self.floats.trials()
+                    self.floats.trials.all()
                 else:
                     self.fingerprint.reference()
             except (Unsupported, CleaveError, IndexError, ValueError) as error:

@@ -14,7 +14,7 @@ from cleave.dialects import ops
 from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search.float_domain import FloatDomain
-from cleave.search.floats import Trial
+from cleave.search.trials import Trial
 
 
 def guarded(graph: Graph, source: Graph, trials: Iterable[Trial]) -> Graph | None:

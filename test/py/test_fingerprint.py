@@ -218,6 +218,7 @@ def test_roots_are_met() -> None:
         "floats.py",
         "float_domain.py",
         "draws.py",
+        "trials.py",
         "unseen.py",
         "interpret.py",
     ],
@@ -234,6 +235,7 @@ def test_checks_share_no_code_with_the_search(name: str) -> None:
         "interpret",
         "numbers",
         "terms",
+        "trials",
         "unseen",
     }
     for node in ast.walk(ast.parse((SEARCH / name).read_text())):

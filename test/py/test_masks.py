@@ -20,6 +20,7 @@ from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search import Alternative, superoptimise
 from cleave.search.draws import possibly_empty
 from cleave.search.floats import FloatChecker
+from cleave.search.trials import Trials
 
 SIZES = {"m": 4, "n": 9, "k": 9, "d": 3, "e": 2, "r": 3, "h": 2, "v": 9}
 LIMIT = 5  # of the dim that is masked
@@ -187,7 +188,7 @@ def _mask(make: Callable[[], Graph], index: int, array: np.ndarray) -> np.ndarra
 def test_the_float_check_finds_what_is_masked(make: Callable[[], Graph]) -> None:
     if make is numbers_only:
         pytest.skip("what is hidden depends on the number itself")
-    names = [trial.draw.name for trial in FloatChecker(make(), 0, {}).trials()]
+    names = [trial.draw.name for trial in Trials(make(), 0, {}).all()]
     assert "NaN and infinity where the source does not look" in names
 
 
