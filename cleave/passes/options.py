@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +62,8 @@ def _construct(cls: type[Any], pass_name: str, values: dict[str, Any]) -> Any:
         return cls(**values)
     except ValueError as error:
         raise CleaveError(f"{pass_name}: {error}") from None
+    except CleaveError as error:
+        raise CleaveError(f"{pass_name}: {error.message}", error.location, error.notes) from None
     except TypeError:
         missing = [field.name for field in dataclasses.fields(cls) if _required(field) and field.name not in values]
         raise CleaveError(f"{pass_name} needs the option '{missing[0]}'", notes=(_listing(cls),)) from None
@@ -106,7 +109,7 @@ def describe(kind: Any) -> str:
         return f"{describe(typing.get_args(kind)[0])},…"
     if _is_union(kind):
         return " or ".join(describe(arm) for arm in typing.get_args(kind) if arm is not types.NoneType)
-    return {bool: "true or false", int: "an integer", float: "a number", str: "a text"}.get(kind, str(kind))
+    return {bool: "true or false", int: "an integer", float: "a finite number", str: "a text"}.get(kind, str(kind))
 
 
 def _type_of(cls: type[Any], pass_name: str, option: str) -> Any:
@@ -153,7 +156,10 @@ def _value(kind: Any, text: str | None) -> Any:
         return _lookup({str(choice): choice for choice in typing.get_args(kind)}, text)
     if typing.get_origin(kind) is tuple:
         return tuple(_value(typing.get_args(kind)[0], part.strip()) for part in text.split(",") if part.strip())
-    return kind(text)
+    value = kind(text)
+    if kind is float and not math.isfinite(value):
+        raise ValueError
+    return value
 
 
 def _first_value(kinds: list[Any], text: str | None) -> Any:
@@ -180,7 +186,7 @@ def _fits(kind: Any, value: Any) -> bool:
         element = typing.get_args(kind)[0]
         return isinstance(value, tuple) and all(_fits(element, part) for part in typing.cast("tuple[Any]", value))
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 

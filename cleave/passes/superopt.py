@@ -46,20 +46,21 @@ class Superopt:
     report: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("keep", "max_classes", "time_limit"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, but cannot be negative")
-        if self.max_ops < 1:
-            raise ValueError(f"max_ops is {self.max_ops}, but a part has at least one op")
+        _ = self.options
+
+    @property
+    def options(self) -> SearchOptions:
+        """What the search is told. CleaveError for a bound that is none."""
+        return SearchOptions(
+            self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise, self.max_ops
+        )
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         self.run(ctx, module)
 
     def run(self, ctx: ir.Context, module: ir.Module) -> dict[str, SearchResult]:
         """``apply``; returns what was found for each function, by its name."""
-        options = SearchOptions(
-            self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise, self.max_ops
-        )
+        options = self.options
         results: dict[str, SearchResult] = {}
         with ctx, ir.Location.unknown(ctx):
             functions = [alternatives[0] for alternatives in tensor_functions(module) if len(alternatives) == 1]

@@ -108,9 +108,7 @@ class Extractor:
         options = [self.plans.get(child, []) for child in dict.fromkeys(node.children)]
         if not all(options):
             return []
-        limit = self.beam
-        while limit > 1 and limit ** len(options) > MAX_COMBINATIONS:
-            limit -= 1
+        limit = _limit(self.beam, len(options), MAX_COMBINATIONS)
         result: list[Plan] = []
         for combination in cartesian(*(plans[:limit] for plans in options)):
             plan = self._join(poly, node, combination)
@@ -138,9 +136,7 @@ class Extractor:
         options = [self.plans.get(goal, []) for goal in goals]
         if not all(options):
             return []
-        limit = max(self.beam, 1)
-        while limit > 1 and limit ** len(options) > 4 * MAX_COMBINATIONS:
-            limit -= 1
+        limit = _limit(self.beam, len(options), 4 * MAX_COMBINATIONS)
         result: list[Plan] = []
         for combination in cartesian(*(plans[:limit] for plans in options)):
             picks: dict[int, Pick] = {}
@@ -214,6 +210,14 @@ class Extractor:
         if found is None:
             found = self._extents[size] = size.evaluate(self.sizes)
         return found
+
+
+def _limit(beam: int, operands: int, combinations: int) -> int:
+    """How many plans of each operand make no more combinations."""
+    limit = max(1, min(beam, combinations))
+    while limit > 1 and limit**operands > combinations:
+        limit -= 1
+    return limit
 
 
 def _merge(picks: dict[int, Pick], plans: Sequence[Plan]) -> bool:

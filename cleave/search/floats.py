@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ ON_AVERAGE = 1.5  # the budget where chance is averaged out: what is close to tw
 RIGHT = 0.01  # the largest relative error of what counts as right
 # What an error may exceed the budget by, for on few elements errors vary by chance: part of a rounding to the output.
 _CHANCE = {"f16": 2.0**-13, "bf16": 2.0**-10, "f32": 2.0**-22, "f64": 2.0**-50}
-_COLUMNS = ("difference", "source", "program")
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,9 @@ class FloatChecker:
                 if errors.why:
                     return None, f"{errors.why} on the draw '{name}'"
                 found[name] = errors
-        worst = [max((getattr(e, what) for e in found.values()), default=0.0) for what in _COLUMNS]
-        return FloatCheck(sizes_of(self.trials.sizes, self.source, graph), tuple(found), *worst), ""
+        worst = _worst(found.values())
+        sizes = sizes_of(self.trials.sizes, self.source, graph)
+        return FloatCheck(sizes, tuple(found), worst.difference, worst.source, worst.program), ""
 
     def _judged(self, graph: Graph) -> Iterator[tuple[str, Errors]]:
         """The draws' names and the errors on them."""
@@ -68,26 +68,32 @@ class FloatChecker:
             difference = max(distance(a, b) for a, b in zip(mine, trial.exact, strict=True))
             if difference > DIFFERENCE:
                 return Errors(why=f"differs by {difference:.1e} in f64")
-        worst = Errors(difference)
         outputs = trial.evaluate(graph, FloatDomain(declared=True))
-        for a, b, reference, output in zip(outputs, trial.own, trial.exact, graph.outputs, strict=True):
-            found = _compared(trial, a, b, reference, output.dtype)
-            if found.why:
-                return found
-            worst = Errors(difference, max(worst.source, found.source), max(worst.program, found.program))
-        return worst
+        results = zip(outputs, trial.own, trial.exact, graph.outputs, strict=True)
+        return _worst([Errors(difference), *(_compared(trial, a, b, exact, out.dtype) for a, b, exact, out in results)])
 
     def _on_average(self, graph: Graph, trials: Sequence[Trial]) -> Errors:
         """The root mean square over all elements of several trials."""
-        worst = Errors()
         outputs = [trial.evaluate(graph, FloatDomain(declared=True)) for trial in trials]
+        found: list[Errors] = []
         for number, output in enumerate(graph.outputs):
             a, b = _joined(outputs, number), _joined([trial.own for trial in trials], number)
-            found = _errors_of(a, b, _joined([trial.exact for trial in trials], number))
-            if not found.program <= ON_AVERAGE * found.source + _chance(output.dtype):
-                return replace(found, why=f"{_told(found)}, on average")
-            worst = Errors(0.0, max(worst.source, found.source), max(worst.program, found.program))
-        return worst
+            errors = _errors_of(a, b, _joined([trial.exact for trial in trials], number))
+            if not errors.program <= ON_AVERAGE * errors.source + _chance(output.dtype):
+                errors = replace(errors, why=f"{_told(errors)}, on average")
+            found.append(errors)
+        return _worst(found)
+
+
+def _worst(errors: Iterable[Errors]) -> Errors:
+    """The largest of each, and the first reason."""
+    found = list(errors)
+    return Errors(
+        max((e.difference for e in found), default=0.0),
+        max((e.source for e in found), default=0.0),
+        max((e.program for e in found), default=0.0),
+        next((e.why for e in found if e.why), ""),
+    )
 
 
 def _compared(trial: Trial, a: Any, b: Any, reference: Any, dtype: str) -> Errors:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from cleave.dialects.graph import Graph, Value
+from cleave.errors import CleaveError
 from cleave.search.certificate import Certificate
 from cleave.search.cost import Cost
+
+_LEAST = {"max_classes": 0, "time_limit": 0, "keep": 0, "seed": 0, "max_ops": 1}
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,13 @@ class SearchOptions:
     seed: int = 0
     stabilise: bool = False
     max_ops: int = 64
+
+    def __post_init__(self) -> None:
+        """CleaveError for a bound that is none."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise CleaveError(f"{name} is {value}, but must be a number of at least {least}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,7 +84,10 @@ def test_options_from_text(text: str, expected: Sample) -> None:
         ("keep=4 zzz", 8, "sample has no option 'zzz'"),
         ("keep", 1, "option 'keep' of sample must be an integer, not nothing"),
         ("explain keep=4.5", 9, "option 'keep' of sample must be an integer, not '4.5'"),
-        ("budget=much", 1, "option 'budget' of sample must be a number, not 'much'"),
+        ("budget=much", 1, "option 'budget' of sample must be a finite number, not 'much'"),
+        ("budget=nan", 1, "option 'budget' of sample must be a finite number, not 'nan'"),
+        ("keep=1 budget=inf", 8, "option 'budget' of sample must be a finite number, not 'inf'"),
+        ("budget=-1e999", 1, "option 'budget' of sample must be a finite number, not '-1e999'"),
         ("target=h300", 1, "option 'target' of sample must be h100 or h200, not 'h300'"),
         ("explain=perhaps", 1, "option 'explain' of sample must be true or false, not 'perhaps'"),
         ("keep=1 keep=2", 8, "option 'keep' of sample is given twice"),
@@ -106,7 +109,16 @@ def test_missing_option() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"keep": "4"}, {"explain": 1}, {"keep": True}, {"dims": ["m"]}, {"target": "h300"}, {"kep": 1}]
+    "values",
+    [
+        {"keep": "4"},
+        {"explain": 1},
+        {"keep": True},
+        {"dims": ["m"]},
+        {"target": "h300"},
+        {"kep": 1},
+        {"budget": float("nan")},
+    ],
 )
 def test_wrong_values(values: dict[str, object]) -> None:
     with pytest.raises(CleaveError):

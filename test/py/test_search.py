@@ -16,6 +16,7 @@ from search_programs import PROGRAMS, evaluate, inputs_of, scores, sizes_of, sof
 
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.errors import CleaveError
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
 from cleave.search.float_domain import FloatDomain
 from cleave.search.interpret import Interpreter
@@ -472,6 +473,29 @@ def test_a_limit_gives_the_best_so_far() -> None:
     assert not result.statistics.complete and result.alternatives
     result = superoptimise(PROGRAMS["attention"](), SearchOptions(time_limit=0.0))
     assert not result.statistics.complete and result.alternatives
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"time_limit": t} for t in (NAN, float("inf"), -1.0)),
+        *({name: -1} for name in ("keep", "seed", "max_classes")),
+        {"max_ops": 0},
+    ],
+)
+def test_bounds_that_are_none(wrong: dict[str, float]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(CleaveError, match=f"^error: {name} is {value}, but must be a number of at least [01]$"):
+        SearchOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_bounds_may_be_huge() -> None:
+    """A beam of more plans than there are costs nothing."""
+    options = SearchOptions(keep=10**30, max_classes=10**400, seed=10**30)
+    assert len(superoptimise(graphs.matmul(), options).alternatives) > 1
 
 
 def test_dimension_of_two_sizes_is_refused_with_a_reason() -> None:

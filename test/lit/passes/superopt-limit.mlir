@@ -1,6 +1,7 @@
 // RUN: %cleave-opt "--superopt{max-classes=1}" --verify-diagnostics %s | FileCheck %s
 // RUN: not %cleave-opt "--superopt{max-ops=0}" %s 2>&1 | FileCheck %s --check-prefix=OPS
 // RUN: not %cleave-opt "--superopt{time-limit=-1}" %s 2>&1 | FileCheck %s --check-prefix=TIME
+// RUN: not %cleave-opt "--superopt{time-limit=nan}" %s 2>&1 | FileCheck %s --check-prefix=NAN
 
 // A limit that is reached is said, and the source stays.
 
@@ -8,8 +9,9 @@
 !W = tensor<?x?xf32, #cleave.dims<["k", "n"]>>
 !Y = tensor<?x?xf32, #cleave.dims<["m", "n"]>>
 
-// OPS: error: cleave-superopt: max_ops is 0, but a part has at least one op
-// TIME: error: cleave-superopt: time_limit is -1.0, but cannot be negative
+// OPS: error: cleave-superopt: max_ops is 0, but must be a number of at least 1
+// TIME: error: cleave-superopt: time_limit is -1.0, but must be a number of at least 0
+// NAN: <command line>:1:12: error: option 'time-limit' of cleave-superopt must be a finite number, not 'nan'
 // CHECK-LABEL: func.func @matmul(
 // expected-remark @+1 {{the search of 'matmul' stopped early: these are the best so far}}
 func.func @matmul(%x: !X, %w: !W) -> !Y {
