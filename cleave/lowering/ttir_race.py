@@ -107,28 +107,29 @@ def _move_register_uses(old: ir.Value, new: ir.Value) -> None:
 
 def _racing(module: ir.Operation, num_stages: int | None) -> list[list[ir.Operation]]:
     """Groups of equal loads in pipelined loops with both kinds of use."""
-    found: list[list[ir.Operation]] = []
-    for loads in _equal_loads(module).values():
-        loop = _loop(loads[0])
-        if loop is None or not _pipelined(loop, num_stages):
-            continue
-        if {use for load in loads for use in _uses(load.results[0])} == {"dot", "registers"}:
-            found.append(loads)
-    return found
-
-
-def _equal_loads(module: ir.Operation) -> dict[object, list[ir.Operation]]:
-    """Loads by what makes them equal to Triton's common subexpression elimination."""
-    groups: dict[object, list[ir.Operation]] = defaultdict(list)
+    loads = _pipelined_loads(module, num_stages)
+    uses = [set(_uses(load.results[0])) for load in loads]
+    if set().union(*uses) != {"dot", "registers"}:
+        return []
+    groups: dict[object, list[int]] = defaultdict(list)  # what is equal to Triton's common subexpression elimination
     numbering = _Numbering()
+    for index, load in enumerate(loads):
+        groups[(load.parent, numbering.key(load))].append(index)
+    racing = [group for group in groups.values() if len(set().union(*(uses[index] for index in group))) > 1]
+    return [[loads[index] for index in group] for group in racing]
+
+
+def _pipelined_loads(module: ir.Operation, num_stages: int | None) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _LOADS:
-            groups[(op.parent, numbering.key(op))].append(op)
+        loop = _loop(op) if op.name in _LOADS else None
+        if loop is not None and _pipelined(loop, num_stages):
+            found.append(op)
         return ir.WalkResult.ADVANCE
 
     module.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return groups
+    return found
 
 
 class _Numbering:

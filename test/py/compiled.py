@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from unittest import mock
 
 import numpy as np
 
@@ -20,8 +23,11 @@ from cleave.reference import run
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule import candidates
 from cleave.schedule.arrange import arranged
-from cleave.schedule.scheduler import ScheduleOptions, schedule
+from cleave.schedule.explore import Score
+from cleave.schedule.scheduler import ScheduleOptions, _Scheduler, schedule
+from cleave.schedule.tilings import Point, Space
 from cleave.search.superoptimise import superoptimise
 
 CTX = context(allow_unregistered=True)
@@ -58,6 +64,25 @@ def compile_graph(
         kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
         plan = plan_of(module, graph.name, kernels)
     return Compiled(plan, {name: kernel.text for name, kernel in kernels.items()})
+
+
+@contextmanager
+def drawn_schedules(rng: random.Random) -> Generator[None]:
+    """Within it, which values are kept in memory and the tilings that are weighed are drawn, not searched for.
+
+    That is less work than to find the best, and reaches kernels that no cost model would choose.
+    """
+    partitions = _Scheduler._partitions
+
+    def explore(space: Space, judge: Callable[[Point], Score], count: int) -> dict[Point, Score]:
+        points = space.points()
+        return {point: judge(point) for point in rng.sample(points, min(count, len(points)))}
+
+    with (
+        mock.patch.object(_Scheduler, "_partitions", lambda self: [rng.choice(partitions(self))]),
+        mock.patch.object(candidates, "explore", explore),
+    ):
+        yield
 
 
 def reference(

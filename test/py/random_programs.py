@@ -1,10 +1,13 @@
 """Random graphs from the search to interpreted kernels, by the accuracy contract.
 
 usage: python test/py/random_programs.py FIRST LAST    (seeds; one line for each failure, a summary last)
+
+Schedules are drawn, too.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 import traceback
@@ -12,21 +15,23 @@ from collections.abc import Iterator
 
 import graphs
 import numpy as np
-from compiled import Compiled, alternatives, compile_graph, reference, static
+from compiled import Compiled, alternatives, compile_graph, drawn_schedules, reference, static
 
 from cleave.dialects.graph import Graph
 from cleave.reference.accuracy import Accuracy, compare
 
 EXTENTS = [1, 2, 3, 5, 7, 17, 31, 33, 40]
 KINDS = {"f16": np.float16, "f32": np.float32}
-TILINGS = 3
+PARTS, TILINGS = 2, 1
 INPUTS = 9
 REORDERED = 1e-5
 """Sums of a few hundred terms in another order: more than a few units in the last place."""
+RIGHT = 1e-2
+"""Where the source's own error is larger, as for a sum that is 0 but for rounding, nothing is left to compare."""
 
 
-def case(seed: int) -> tuple[Graph, list[list[np.ndarray]]]:
-    """A graph and several inputs for it."""
+def case(seed: int) -> tuple[Graph, list[list[np.ndarray]], dict[str, int]]:
+    """A graph, several inputs for it, and the sizes of these."""
     graph, rng = graphs.random_graph(seed, statistics=seed % 2 == 1), np.random.default_rng(seed)
     sizes = dict(zip("abc", rng.choice(EXTENTS, 3).tolist(), strict=True))
     shapes = [[dim.size.evaluate(sizes) for dim in value.dims] for value in graph.inputs]
@@ -34,14 +39,16 @@ def case(seed: int) -> tuple[Graph, list[list[np.ndarray]]]:
         [rng.standard_normal(s).astype(KINDS[v.dtype]) for s, v in zip(shapes, graph.inputs, strict=True)]
         for _ in range(INPUTS)
     ]
-    return graph, draws
+    return graph, draws, sizes
 
 
 def problems(seed: int) -> Iterator[str]:
-    """What is wrong with the graph as written, with static sizes, and with every alternative."""
-    graph, draws = case(seed)
-    for program in (graph, static(graph, draws[0]), *alternatives(graph)):
-        run = compile_graph(program, tilings=TILINGS)
+    """What is wrong with the graph as written, its sizes dynamic or static, and with every alternative."""
+    graph, draws, sizes = case(seed)
+    written = static(graph, draws[0]) if seed % 4 >= 2 else graph
+    for index, program in enumerate((written, *alternatives(graph))):
+        with drawn_schedules(random.Random(f"{seed} {index}")):
+            run = compile_graph(program, {**sizes, "s": PARTS}, tilings=TILINGS)
         wrong = judged(graph, run, draws[:1])
         # Errors of few elements differ by chance: what fails on one input is judged on average.
         yield from (f"{program}\n{found}" for found in (judged(graph, run, draws) if wrong else ()))
@@ -49,14 +56,20 @@ def problems(seed: int) -> Iterator[str]:
 
 def judged(graph: Graph, run: Compiled, draws: list[list[np.ndarray]]) -> list[Accuracy]:
     """The outputs whose error over all inputs breaks the contract."""
-    outputs = zip(*(run(inputs, {"s": 2}) for inputs in draws), strict=True)
+    outputs = zip(*(run(inputs, {"s": PARTS}) for inputs in draws), strict=True)
     references = zip(*(reference(graph, inputs, "f64") for inputs in draws), strict=True)
     plain = zip(*(reference(graph, inputs) for inputs in draws), strict=True)
     found = [
         compare(*map(np.stack, arrays), value.dtype)
         for *arrays, value in zip(references, plain, outputs, graph.outputs, strict=True)
     ]
-    return [f for f in found if not (f.holds or (np.isfinite(f.optimised) and f.optimised < REORDERED))]
+    return [accuracy for accuracy in found if _is_wrong(accuracy)]
+
+
+def _is_wrong(found: Accuracy) -> bool:
+    if found.problem is None or not found.problem.startswith("its error is"):  # infinities or NaN
+        return not found.holds
+    return found.unoptimised < RIGHT and found.optimised >= REORDERED
 
 
 def main(first: int, last: int) -> int:
