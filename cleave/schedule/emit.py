@@ -71,7 +71,7 @@ class Emitter:
 
     def emit(self, name: str) -> Kernel:
         root = Scope(TileBuilder(Block()), None, {}, columns=self.tiling.columns)
-        grid = self.open_grid(root, self.region.parallel)
+        grid = self.open_grid(root, self.region.parallel, self.region.outputs)
         self.compute(root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
@@ -85,10 +85,14 @@ class Emitter:
         for output, result in zip(self.region.outputs, self.region.results, strict=True):
             self._store(output, self.value(result, root), root)
 
-    def open_grid(self, root: Scope, order: Sequence[str]) -> Grid:
-        """One block for each tile; the last dim of ``order`` varies fastest."""
+    def open_grid(self, root: Scope, order: Sequence[str], written: Sequence[Value]) -> Grid:
+        """One block for each tile; the last dim of ``order`` varies fastest.
+
+        A dim that is not in all tensors that are ``written`` may be empty, and those without it still have elements.
+        """
         tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in order]
-        grid = grid_of(tiles, self.tiling.group, growing(self.region))
+        occupied = frozenset(name for name in order if not all(name in value.names for value in written))
+        grid = grid_of(tiles, self.tiling.group, growing(self.region), occupied)
         offsets = grid.offsets(root.builder, self.extents)
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
             root.spans[name] = self.spans.span(root, name, offset, self.tiling.grid[name])

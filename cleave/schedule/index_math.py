@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cleave.dialects.dims import Size, ceildiv, const
+from cleave.dialects.dims import Size, ceildiv, const, maximum
 from cleave.schedule.tile_program import Order, Ref, TileBuilder
 
 
@@ -73,7 +73,17 @@ class Grid:
         return [outer, row, column]
 
 
-def grid_of(tiles: Sequence[tuple[str, Size, int]], group: int = 1, backwards: frozenset[str] = frozenset()) -> Grid:
-    """The grid over dims of these (name, size, tile extent)."""
-    axes = tuple((name, ceildiv(size, const(extent)), extent) for name, size, extent in tiles)
+def grid_of(
+    tiles: Sequence[tuple[str, Size, int]],
+    group: int = 1,
+    backwards: frozenset[str] = frozenset(),
+    occupied: frozenset[str] = frozenset(),
+) -> Grid:
+    """The grid over dims of these (name, size, tile extent); along ``occupied`` there is a tile even of no elements."""
+    counts = [ceildiv(size, const(extent)) for _, size, extent in tiles]
+    counts = [
+        maximum(count, const(1)) if name in occupied else count
+        for (name, _, _), count in zip(tiles, counts, strict=True)
+    ]
+    axes = tuple((name, count, extent) for (name, _, extent), count in zip(tiles, counts, strict=True))
     return Grid(axes, group, backwards)

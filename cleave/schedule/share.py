@@ -66,7 +66,7 @@ def emit_shared(
     first, second = Emitter(pair.parts, tiling, extents, fusion), Emitter(pair.combine, units, extents, fusion)
     second.arguments = {value: first.arguments.get(value, ref) for value, ref in second.arguments.items()}
     root = Scope(TileBuilder(Block()), None, {}, columns=tiling.columns)
-    grid = first.open_grid(root, pair.parts.parallel)
+    grid = first.open_grid(root, pair.parts.parallel, (*pair.parts.outputs, *pair.combine.outputs))
     first.compute(root)
     counts = {name: count for name, count, _ in grid.axes}
     groups, count = (
@@ -75,8 +75,6 @@ def emit_shared(
     counters = Value("counters", (), TensorType((Dim("groups", groups),), "i32"), {})
     place, builder = Ref(counters.type), root.builder
     members = builder.extent(count, extents)
-    if builder.constant_of(members) == 0:
-        members = builder.index(1)  # No block runs, and no loop may step by 0.
     group, member = (_number(names, grid, root, extents) for names in (pair.combine.parallel, pair.members))
     builder.block.instructions.append(Instruction("group_barrier", (place, group, members), ()))
     _combine_shares(second, root, member, members, count, tiling)

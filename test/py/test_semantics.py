@@ -15,7 +15,7 @@ from semantics_cases import CASES, Case
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.reference.accuracy import compare
-from cleave.runtime.launch_plan import Alloc
+from cleave.runtime.launch_plan import Alloc, Launch
 
 _EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
@@ -88,6 +88,16 @@ def test_maximum_over_an_empty_axis_when_compiling() -> None:
 def test_maximum_over_no_rows_is_fine() -> None:
     (out,) = compile_graph(_top_of_rows())([np.zeros((0, 5), np.float32)])
     assert out.shape == (0,)
+
+
+def test_an_output_without_the_empty_dim_of_another() -> None:
+    """One kernel with both: its grid is over the product's tiles, of which there are none."""
+    compiled = compile_graph(graphs.matmul_and_rowsum(), {"m": 65536, "k": 4096, "n": 64})
+    rows = np.arange(21, dtype=np.float16).reshape(7, 3)
+    product, sums = compiled([rows, np.zeros((3, 0), np.float16)])
+    assert sum(isinstance(step, Launch) for step in compiled.plan.steps) == 1
+    assert product.shape == (7, 0)
+    np.testing.assert_array_equal(sums, rows.sum(1))
 
 
 def test_sizes_that_disagree() -> None:
