@@ -73,6 +73,38 @@ def _mla_decode(q: Any, c: Any, qr: Any, kr: Any) -> Any:
     return s.softmax(-1).to(q.dtype) @ c
 
 
+def _norm_qkv(x: Any, g: Any, a: Any, b: Any, c: Any) -> Any:
+    return _qkv(_rms(x, g), a, b, c)
+
+
+def _rope(x: Any, cos: Any, sin: Any) -> Any:
+    """Rows, heads, elements; the tables have no heads."""
+    torch = import_module("torch")
+    one, two = x.to(cos.dtype).chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    return torch.cat([one * cos - two * sin, two * cos + one * sin], -1).to(x.dtype)
+
+
+def _llama_prefill(q: Any, k: Any, v: Any) -> Any:
+    """Queries [m, a, g, d], keys and values [n, a, d]."""
+    torch = import_module("torch")
+    heads = [each.flatten(1, -2).transpose(0, 1)[None] for each in (q, k[:, :, None], v[:, :, None])]
+    out = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
+    return out[0].transpose(0, 1).reshape(q.shape)
+
+
+def _llama_decode(q: Any, k: Any, v: Any) -> Any:
+    """Queries [b, a, g, d], keys and values [b, n, a, d]."""
+    torch = import_module("torch")
+    heads = q.flatten(1, 2)[:, :, None], k.transpose(1, 2), v.transpose(1, 2)
+    return torch.nn.functional.scaled_dot_product_attention(*heads, enable_gqa=True).reshape(q.shape)
+
+
+def _product_added(x: Any, w: Any, rest: Any) -> Any:
+    torch = import_module("torch")
+    return torch.addmm(rest, x, w)
+
+
 EAGER: dict[str, Baseline] = {
     "matmul": _matmul,
     "matmul_matmul": _matmul_matmul,
@@ -86,6 +118,13 @@ EAGER: dict[str, Baseline] = {
     "qkv": _qkv,
     "attention": _attention,
     "mla_decode": _mla_decode,
+    "llama_qkv": _norm_qkv,
+    "llama_rope": _rope,
+    "llama_prefill": _llama_prefill,
+    "llama_decode": _llama_decode,
+    "llama_attention_out": _product_added,
+    "llama_mlp": _rmsnorm_swiglu,
+    "llama_mlp_out": _product_added,
 }
 
 
@@ -106,14 +145,15 @@ def baselines(name: str, settings: dict[str, Any], wanted: Sequence[str]) -> Ite
         yield "eager", plain
     for label, mode in (("compile", "default"), ("autotune", "max-autotune-no-cudagraphs")):
         if label in wanted:
-            yield label, _compiled(plain, mode)
+            yield label, compiled(plain, mode)
     if name == "attention":
         yield from _libraries(settings, wanted)
     if name == "mla_decode":
         yield from _mla_libraries(wanted)
 
 
-def _compiled(function: Baseline, mode: str) -> Baseline:
+def compiled(function: Baseline, mode: str) -> Baseline:
+    """By PyTorch, for the shapes that it is called with."""
     torch = import_module("torch")
     torch._dynamo.reset()
     return torch.compile(function, mode=mode, dynamic=False)

@@ -167,11 +167,11 @@ def _measured(
         tensors = _inputs(torch, package, sizes)
         wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
         eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
-        allowed = max(TOLERANCE, 2 * _error(_listed(eager), wanted))
+        allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
         ours = _ours(package, tensors, wanted, allowed, timer)
         if not others:
             others = dict(_baseline_times(subgraph, tensors, wanted, allowed, baselines, timer))
-        moved = sum(t.numel() * t.element_size() for t in (*tensors, *_listed(eager)))
+        moved = sum(t.numel() * t.element_size() for t in (*tensors, *listed(eager)))
         flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
         yield Row(
             subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program
@@ -193,7 +193,7 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
     errors: list[float] = []
 
     def check(results: Sequence[Any]) -> str:
-        errors.append(_error(results, wanted))
+        errors.append(error_of(results, wanted))
         return "" if errors[-1] <= allowed else f"error {errors[-1]:.1e}, {allowed:.1e} is allowed"
 
     found = [(v, measure(package, v, tensors, check, timer.microseconds)) for v in package.variants]
@@ -214,7 +214,7 @@ def _baseline_times(
 
     for label, function in baselines(subgraph.torch, dict(subgraph.settings), labels):
         try:
-            if _error(_listed(function(*tensors)), wanted) <= 2 * allowed:
+            if error_of(listed(function(*tensors)), wanted) <= 2 * allowed:
                 yield label, timer.microseconds(lambda function=function: function(*tensors))
         except (RuntimeError, ValueError) as error:
             print(f"{subgraph.name}: baseline {label}: {str(error).splitlines()[0]}", flush=True)
@@ -230,15 +230,16 @@ def _inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
         generator = torch.Generator(device="cuda").manual_seed(zlib.crc32(plan.function.encode()) + number)
         scale = shape[0] ** -0.5 if number and len(shape) == 2 else 1.0
         values = torch.randn(shape, generator=generator, device="cuda") * scale
-        tensors.append(values.to(torch.float16))
+        tensors.append(values.to({"f16": torch.float16, "f32": torch.float32}[spec.dtype]))
     return tensors
 
 
-def _listed(results: Any) -> list[Any]:
+def listed(results: Any) -> list[Any]:
+    """One result or a tuple of them as a list."""
     return list(results) if isinstance(results, tuple) else [results]
 
 
-def _error(results: Sequence[Any], wanted: Sequence[Any]) -> float:
+def error_of(results: Sequence[Any], wanted: Sequence[Any]) -> float:
     """The largest ‖out − ref‖ / ‖ref‖; NaN where one has a NaN."""
     errors = [
         float((out.double() - ref.reshape(out.shape)).norm() / ref.norm())

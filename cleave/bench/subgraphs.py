@@ -111,10 +111,6 @@ def log_sum_exp(x: f16["m k"], w: f16["k n"]) -> f16:
     return cleave.logsumexp(cleave.contract(x, w, over="k"), "n")
 
 
-def linear_attention(q: f16["h m d"], k: f16["h n d"], v: f16["h n e"]) -> f16:
-    return cleave.contract(cleave.contract(q, k, over="d").astype(f16), v, over="n")
-
-
 def qkv(x: f16["m k"], a: f16["k p"], b: f16["k q"], c: f16["k r"]) -> tuple[f16["m p"], f16["m q"], f16["m r"]]:
     return cleave.contract(x, a, over="k"), cleave.contract(x, b, over="k"), cleave.contract(x, c, over="k")
 
@@ -186,5 +182,8 @@ def _contractions() -> list[Subgraph]:
 
 
 def subgraphs() -> dict[str, Subgraph]:
-    """All, by name."""
-    return {subgraph.name: subgraph for subgraph in [*_contractions(), *_attentions(), _mla_decode()]}
+    """All, by name; those of a layer of Llama come last."""
+    from cleave.bench.llama import llama_subgraphs
+
+    found = [*_contractions(), *_attentions(), _mla_decode(), *llama_subgraphs()]
+    return {subgraph.name: subgraph for subgraph in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleave.dialects.graph import Value
@@ -19,7 +19,8 @@ MAX_TILE = 32768
 """Elements of the largest tile a block holds in registers: 64 by 512; of the largest in shared memory."""
 MANY, WIDE = 1024, 256
 """Elements of an output dim from which its tiles may be so wide."""
-ROW_TILES = (256, 1024)
+ELEMENT_TILES = (256, 1024, 4096)
+"""Elements of a tile where nothing is summed."""
 REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
 ROWS = (128, 64, 32, 16)
 """Extents of one side of a contraction, of all its dims together."""
@@ -89,9 +90,9 @@ def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     choices = {name: tuple(_reduced_choices(region, name, sizes)) for name in reduced}
     groups = _sides(region, sizes)
     sides = [tuple(_side_choices(group, sizes, single=len(groups) > 2)) for group in groups]
-    tiled = {name for group in groups for name in group}
-    rows = {} if groups else _row_choices(region, sizes)
-    sides += [tuple({name: n} for n in rows.get(name, (1,))) for name in region.parallel if name not in tiled]
+    sides += [] if groups else _row_sides(region, sizes)
+    tiled = {name for side in sides for name in side[0]}
+    sides += [({name: 1},) for name in region.parallel if name not in tiled]
     few = [frozenset(group) for group in groups if math.prod(sizes[name] for name in group) <= FEW]
     moved = [columns for columns in few if any(_comes_first(columns, value) for value in region.reductions)]
     deferred = (False, True) if any(_may_defer(value, region) for value in region.reductions) else (False,)
@@ -132,11 +133,8 @@ def _side_choices(group: Sequence[str], sizes: Mapping[str, int], *, single: boo
 
 
 def _filled(group: Sequence[str], sizes: Mapping[str, int], rows: int) -> dict[str, int]:
-    """Tiles of ``rows`` elements at most: all of the first dims, then some of the next one."""
-    tiles: dict[str, int] = {}
-    for name in group:
-        tiles[name] = min(next_power(sizes[name]), rows)
-        rows //= tiles[name]
+    """One side of a contraction, of ``rows`` elements at most."""
+    tiles = _packed(group, sizes, rows)
     return tiles if math.prod(tiles.values()) >= MINIMUM else {group[0]: MINIMUM}
 
 
@@ -154,17 +152,29 @@ def _outer_parts(region: Region) -> set[str]:
     return {part.outer for inner, part in region.parts.items() if inner in names}
 
 
-def _row_choices(region: Region, sizes: Mapping[str, int]) -> dict[str, Sequence[int]]:
+def _row_sides(region: Region, sizes: Mapping[str, int]) -> list[tuple[Mapping[str, int], ...]]:
     """Without contractions: tile the dim that varies fastest in memory, or rows where that one is reduced."""
     fastest = {value.names[-1] for value in (*region.reads, *region.outputs) if value.names}
     inner = [name for name in region.parallel if name not in _outer_parts(region)]
     tiled = [name for name in inner if name in fastest] or inner[-1:]
-    choices: dict[str, Sequence[int]] = dict.fromkeys(region.parallel, (1,))
-    for name in tiled[:2]:
-        limits = ROW_TILES if len(tiled) == 1 else (64, 16)
-        limits = REDUCED_ROW_TILES if region.reductions else limits
-        choices[name] = tuple(dict.fromkeys(min(limit, next_power(sizes[name])) for limit in limits))
-    return choices
+    if len(tiled) == 1 and not region.reductions:
+        around = [name for name in reversed(inner) if name not in tiled]
+        return [_distinct(_packed([*tiled, *around], sizes, limit) for limit in ELEMENT_TILES)]
+    limits = REDUCED_ROW_TILES if region.reductions else (64, 16)
+    return [_distinct({name: min(limit, next_power(sizes[name]))} for limit in limits) for name in tiled[:2]]
+
+
+def _distinct(choices: Iterable[Mapping[str, int]]) -> tuple[Mapping[str, int], ...]:
+    return tuple({tuple(tiles.values()): tiles for tiles in choices}.values())
+
+
+def _packed(names: Sequence[str], sizes: Mapping[str, int], elements: int) -> dict[str, int]:
+    """Tiles of so many elements at most: all of the first dims, then some of the next one."""
+    tiles: dict[str, int] = {}
+    for name in names:
+        tiles[name] = min(next_power(sizes[name]), elements)
+        elements //= tiles[name]
+    return tiles
 
 
 def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> list[tuple[int, bool]]:

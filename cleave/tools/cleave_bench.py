@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,7 @@ def _prepare(parsed: argparse.Namespace) -> int:
 def _run(parsed: argparse.Namespace) -> int:
     from cleave.bench.report import table
     from cleave.bench.run import environment, measure, write_rows
+    from cleave.bench.whole_layer import measured_layers
     from cleave.tuner.timing import Timer
 
     labels = parsed.baselines.split(",")
@@ -108,7 +110,8 @@ def _run(parsed: argparse.Namespace) -> int:
         raise CleaveError(f"there is no baseline '{unknown[0]}'", notes=(f"baselines: {', '.join(BASELINES)}",))
     where = environment(Timer(), " ".join(["cleave-bench", *sys.argv[1:]]))
     rows: list[Row] = []
-    for row in measure(_chosen(parsed.only), parsed.folder, labels, parsed.seconds, _ablations(parsed)):
+    parts = measure(_chosen(parsed.only), parsed.folder, labels, parsed.seconds, _ablations(parsed))
+    for row in chain(parts, measured_layers(rows, parsed.folder, labels)):
         rows.append(row)
         write_rows(parsed.output, rows, where)
     print(table(rows, where["copy GB/s"] * 1e9))

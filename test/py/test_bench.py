@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from compiled import compile_graph
 
+from cleave.bench.llama import Model, Weights, layer, llama_subgraphs
 from cleave.bench.report import geometric_mean, page, roofline, table
 from cleave.bench.run import Row, package_path, prepare, read_rows, write_rows
-from cleave.bench.subgraphs import DECODE, PREFILL, subgraphs
+from cleave.bench.subgraphs import DECODE, PREFILL, Subgraph, subgraphs
 from cleave.errors import CleaveError
 from cleave.language.trace import trace
 from cleave.runtime.package import Package
@@ -101,3 +106,74 @@ def test_without_pytorch_or_a_folder_it_says_so(
     assert main(["prepare", str(tmp_path / "file" / "x"), "--only", "matmul"]) == 1
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first == "cleave-bench: error: PyTorch is not installed" and last.endswith("file/x: Not a directory")
+
+
+def test_a_layer_of_two_kinds_of_parts() -> None:
+    """Cleave's kernels in the interpreter beside the same functions in f64, small; with a cache and without."""
+    model = Model(heads=2, groups=2, head_width=16, inner=48)
+    rng = np.random.default_rng(0)
+    weights = Weights(*(_normal(rng, shape, shape[0] ** -0.5) for shape in Weights.shapes(model)))
+    parts = {subgraph.name: _compiled(subgraph) for subgraph in llama_subgraphs(model)}
+    angles = rng.standard_normal((5, 8))
+    rotary = [np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)]
+    x = _normal(rng, (5, model.width))
+    for cache in (None, [_normal(rng, (5, 7, 2, 16)) for _ in range(2)]):
+        out = layer(parts, model, weights, x, rotary, cache and [array.copy() for array in cache])
+        wide = Weights(*(getattr(weights, entry.name).astype(np.float64) for entry in fields(weights)))
+        exact = layer(EXACT, model, wide, x.astype(np.float64), rotary, cache and [a.astype(np.float64) for a in cache])
+        assert out.dtype == np.float16 and np.linalg.norm(out - exact) < 4e-3 * np.linalg.norm(exact)
+
+
+def _compiled(subgraph: Subgraph) -> Callable[..., Any]:
+    compiled = compile_graph(trace(subgraph.function))
+
+    def call(*arrays: np.ndarray) -> Any:
+        results = compiled(arrays)
+        return results if len(results) > 1 else results[0]
+
+    return call
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.0) -> np.ndarray:
+    return (rng.standard_normal(shape) * scale).astype(np.float16)
+
+
+def _softmax(s: np.ndarray) -> np.ndarray:
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _rms(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * g
+
+
+def _exact_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    one, two = np.split(x, 2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    return np.concatenate([one * cos - two * sin, two * cos + one * sin], -1)
+
+
+def _exact_prefill(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    s = np.einsum("magd,nad->agmn", q, k) / 4
+    s = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None], s, -np.inf)
+    return np.einsum("agmn,nae->mage", _softmax(s), v)
+
+
+def _exact_decode(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return np.einsum("bagn,bnae->bage", _softmax(np.einsum("bagd,bnad->bagn", q, k) / 4), v)
+
+
+def _exact_mlp(x: np.ndarray, g: np.ndarray, w: np.ndarray, v: np.ndarray) -> np.ndarray:
+    gate = _rms(x, g) @ w
+    return gate / (1 + np.exp(-gate)) * (_rms(x, g) @ v)
+
+
+EXACT = {
+    "llama_qkv": lambda x, g, *weights: [_rms(x, g) @ w for w in weights],
+    "llama_rope": _exact_rope,
+    "llama_prefill": _exact_prefill,
+    "llama_decode": _exact_decode,
+    "llama_attention_out": lambda x, w, rest: x @ w + rest,
+    "llama_mlp": _exact_mlp,
+    "llama_mlp_out": lambda x, w, rest: x @ w + rest,
+}

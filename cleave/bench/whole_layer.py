@@ -1,0 +1,96 @@
+"""A whole layer on the GPU: the fastest programs of its subgraphs, composed, beside PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from cleave.bench.baselines import EAGER, compiled
+from cleave.bench.llama import CASES, LAYER, LLAMA_3_8B, Case, Weights, layer, llama_subgraphs
+from cleave.bench.run import TOLERANCE, Row, error_of, package_path
+
+ROTARY_BASE = 500_000.0
+
+
+def measured_layers(rows: Sequence[Row], folder: Path, baselines: Sequence[str]) -> Iterator[Row]:
+    """A row for each case all of whose subgraphs are among ``rows``, measured and right."""
+    from cleave.tuner.timing import Timer
+
+    fastest = {(row.subgraph, row.shape): row.program for row in rows if not row.ablation and not row.wrong}
+    for label, case in CASES.items():
+        wanted = [subgraph for subgraph in llama_subgraphs() if label in subgraph.shapes]
+        if all((subgraph.name, label) in fastest for subgraph in wanted):
+            flops = sum(subgraph.flops(subgraph.shapes[label]) for subgraph in wanted)
+            parts = {s.name: _program(folder, s.name, label, fastest[s.name, label]) for s in wanted}
+            yield _measured(label, case, flops, parts, baselines, Timer())
+
+
+def _program(folder: Path, subgraph: str, shape: str, label: str) -> Callable[..., Any]:
+    from cleave.runtime.package import Package
+
+    package = Package.load(package_path(folder, subgraph, shape, ""))
+    chosen = tuple(variant for variant in package.variants if variant.label == label)
+    return replace(package, variants=chosen, _programs={})
+
+
+def _measured(
+    label: str, case: Case, flops: float, parts: Mapping[str, Callable[..., Any]], baselines: Sequence[str], timer: Any
+) -> Row:
+    torch = timer.torch
+    x, weights, rotary, cache = _inputs(torch, case)
+
+    def run(parts: Mapping[str, Callable[..., Any]]) -> Any:
+        return layer(parts, LLAMA_3_8B, weights, x, rotary, cache)
+
+    wanted, eager = [_exact(x, weights, rotary, cache)], run(EAGER)
+    allowed = max(TOLERANCE, 2 * error_of([eager], wanted))
+    error = error_of([run(parts)], wanted)
+    wrong = "" if error <= allowed else f"error {error:.1e}, {allowed:.1e} is allowed"
+    times = {} if wrong else {"cleave": timer.microseconds(lambda: run(parts))}
+    for name, call in _baselines(lambda: run(EAGER), baselines):
+        times[name] = timer.microseconds(call)
+    arrays = [x, eager, *_arrays(weights), *(cache or ())]
+    moved = sum(array.numel() * array.element_size() for array in arrays)
+    return Row(LAYER, label, "", {"m": case.rows, "n": case.cached or case.rows}, flops, moved, error, wrong, times)
+
+
+def _baselines(eager: Callable[[], Any], wanted: Sequence[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    if "eager" in wanted:
+        yield "eager", eager
+    for label, mode in (("compile", "default"), ("autotune", "max-autotune-no-cudagraphs")):
+        if label in wanted:
+            call = compiled(eager, mode)
+            call()
+            yield label, call
+
+
+def _arrays(weights: Weights) -> list[Any]:
+    return [getattr(weights, entry.name) for entry in fields(weights)]
+
+
+def _exact(x: Any, weights: Weights, rotary: Sequence[Any], cache: Sequence[Any] | None) -> Any:
+    """The layer in f64."""
+    wide = Weights(*(array.double() for array in _arrays(weights)))
+    caches = [array.double() for array in cache] if cache else None
+    return layer(EAGER, LLAMA_3_8B, wide, x.double(), [table.double() for table in rotary], caches)
+
+
+def _inputs(torch: Any, case: Case) -> tuple[Any, Weights, list[Any], list[Any] | None]:
+    """Normal numbers; weights keep the scale of rows."""
+    generator = torch.Generator(device="cuda").manual_seed(0)
+
+    def random(shape: Sequence[int], scale: float = 1.0) -> Any:
+        return (torch.randn(shape, generator=generator, device="cuda") * scale).to(torch.float16)
+
+    model, rows = LLAMA_3_8B, case.rows
+    weights = Weights(*(random(s, s[0] ** -0.5 if len(s) > 1 else 1.0) for s in Weights.shapes(model)))
+    numbers = torch.arange(rows, device="cuda")
+    positions = torch.full_like(numbers, case.cached - 1) if case.cached else numbers
+    pairs = model.head_width // 2
+    speeds = ROTARY_BASE ** (-torch.arange(pairs, device="cuda") / pairs)
+    angles = positions[:, None] * speeds
+    shape = (rows, case.cached, model.heads, model.head_width)
+    cache = [random(shape), random(shape)] if case.cached else None
+    return random((rows, model.width)), weights, [angles.cos(), angles.sin()], cache
