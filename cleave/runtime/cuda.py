@@ -10,7 +10,8 @@ from typing import Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, Described, bind
-from cleave.runtime.cuda_driver import Driver, ParamBlock, TensorMap, shared_driver
+from cleave.runtime.cuda_driver import Driver, TensorMap, shared_driver
+from cleave.runtime.cuda_launch import Launcher, Ready, Shape, Slot
 from cleave.runtime.cuda_tensors import (
     aligned_address,
     check_count,
@@ -21,7 +22,6 @@ from cleave.runtime.cuda_tensors import (
 )
 from cleave.runtime.descriptors import DESCRIPTOR, Box, is_empty
 from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec
-from cleave.runtime.layout import Layout
 
 Allocator = Callable[[tuple[int, ...], str], Any]
 """New memory on the GPU: shape and dtype in, a row-major tensor out."""
@@ -29,7 +29,6 @@ Allocator = Callable[[tuple[int, ...], str], Any]
 _WARP = 32
 _REMEMBERED = 256
 """Shapes whose launches are remembered."""
-_REMEMBERED_MAPS = 4096
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Call:
 
     program: Program
     results: list[Any]
-    _launches: tuple[tuple[BoundLaunch, ParamBlock], ...]
+    _slot: Slot
     _owners: tuple[Any, ...]  # keeps the memory
     _unzeroed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (address, bytes)
 
@@ -70,8 +69,7 @@ class Call:
                 self.program.driver.fill_zeros(address, size, stream)
             if not self.program.driver.is_capturing(stream):
                 self._unzeroed.clear()
-        for launch, params in self._launches:
-            self.program.start(launch, params, stream)
+        self._slot.launch(stream)
 
 
 class Program:
@@ -84,8 +82,7 @@ class Program:
         self.plan, self.kernels = plan, dict(kernels)
         self.driver = driver or shared_driver()
         self._functions: dict[tuple[int, str], int] = {}
-        self._bound: dict[Any, Bound] = {}
-        self._maps: dict[tuple[int, str, Layout, Box], TensorMap] = {}
+        self._ready: dict[Any, Ready] = {}
         self._lock = threading.Lock()
         for launch in plan.possible_launches:
             _check_kernel(launch, self.kernels)
@@ -102,76 +99,85 @@ class Program:
         Raises CleaveError, before any launch, for arguments that do not fit the plan or each other, that are not on the
         current GPU, not row-major where the kernels need that, or not aligned to 16 bytes.
         """
-        call = self.prepare(inputs, allocate, sizes)
-        call.launch(stream)
-        return call.results
+        ready, addresses, owners = self._in_place(inputs, allocate, sizes or {})
+        return self.run(ready, addresses, owners, stream)
 
     def prepare(self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int] | None = None) -> Call:
         """The call without its launches. Parameters and errors as in ``__call__``."""
+        ready, addresses, owners = self._in_place(inputs, allocate, sizes or {})
+        slot = self._filled(ready, addresses)
+        unzeroed = [(addresses[root], size) for root, size in ready.bound.zeroed]
+        return Call(self, _results(ready.bound, owners), slot, tuple(owners), unzeroed)
+
+    def run(self, ready: Ready, addresses: Sequence[int], owners: Sequence[Any], stream: int) -> list[Any]:
+        """Launch for inputs and allocated memory at these addresses; ``owners`` are the objects that hold them."""
+        slot = self._filled(ready, addresses)
+        for root, size in ready.bound.zeroed:
+            self.driver.fill_zeros(addresses[root], size, stream)
+        slot.launch(stream)
+        ready.free.append(slot)
+        return _results(ready.bound, owners)
+
+    def _in_place(
+        self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int]
+    ) -> tuple[Ready, list[int], list[Any]]:
+        """What is remembered of such inputs; the addresses and owners of these and of new memory."""
         try:
-            self.driver.context()
-            bound = self._bind(inputs, sizes or {})
+            ready = self.ready(inputs, sizes)
             addresses = input_addresses(self.plan, inputs, self.driver)
             owners = list(inputs)
-            for spec, shape in bound.allocated:
+            for spec, shape in ready.bound.allocated:
                 address, owner = _allocated(spec, shape, allocate)
                 addresses.append(address)
                 owners.append(owner)
-            launches = tuple((launch, self._params(launch, addresses)) for launch in bound.launches)
-            unzeroed = [(addresses[root], size) for root, size in bound.zeroed]
-            results = [place.of(owners[place.root]) for place in bound.results]
-            return Call(self, results, launches, tuple(owners), unzeroed)
+            return ready, addresses, owners
         except CleaveError as error:
             raise (error.at(self.plan.location) if self.plan.location else error) from None
 
-    def _bind(self, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Bound:
-        """What follows from shapes and strides, remembered for the next call with the same."""
+    def ready(self, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Ready:
+        """What follows from shapes and strides on the current GPU, remembered for the next call with the same."""
         check_count(self.plan, inputs)
         named = zip(self.plan.arguments, inputs, strict=True)
         key = (self.driver.context(), *(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
-        found = self._bound.get(key)
+        found = self._ready.get(key)
         if found is None:
             layouts = input_layouts(self.plan, inputs)
-            found = bind(self.plan, layouts, sizes).on_gpu(self._fits, overlaps=self.driver.overlaps())
+            found = Ready(bind(self.plan, layouts, sizes).on_gpu(self._fits, overlaps=self.driver.overlaps()))
             with self._lock:
-                if len(self._bound) >= _REMEMBERED:
-                    self._bound.clear()
-                self._bound[key] = found
+                if len(self._ready) >= _REMEMBERED:
+                    self._ready.clear()
+                self._ready[key] = found
         return found
 
-    def _params(self, launch: BoundLaunch, addresses: Sequence[int]) -> ParamBlock:
-        boxes = self.kernels[launch.kernel].boxes
-        return launch.params(addresses, lambda entry, number, address: self._map(entry, boxes[number], address))
+    def _filled(self, ready: Ready, addresses: Sequence[int]) -> Slot:
+        try:
+            slot = ready.free.pop()
+        except IndexError:  # all of them are in use
+            launchers = [self._launcher(launch) for launch in ready.bound.launches]
+            slot = Slot(ready.bound, launchers, self._map)
+        slot.fill(addresses)
+        return slot
 
-    def _map(self, entry: Described, box: Box, address: int) -> TensorMap:
-        """The tensor map, remembered for the next call with the same memory; an empty tensor's is never read."""
+    def _launcher(self, launch: BoundLaunch) -> Launcher:
+        kernel = self.kernels[launch.kernel]
+        x, y, z = (*launch.grid, 1, 1)[:3]
+        function, threads = self._function(kernel), _WARP * kernel.num_warps
+        flags = launch.overlaps, launch.cooperative
+        shape = Shape(kernel.name, function, (x * kernel.num_ctas, y, z), threads, kernel.shared, *flags)
+        return Launcher(self.driver, shape, launch.image)
+
+    def _map(self, launch: BoundLaunch, entry: Described, number: int, address: int) -> TensorMap:
+        """The tensor map at an address; an empty tensor's is never read."""
         if is_empty(entry.tensor):
             return TensorMap()
-        key = (address, entry.dtype, entry.tensor, box)
-        found = self._maps.get(key)
-        if found is None:
-            found = self.driver.tensor_map(entry.name, address, entry.dtype, entry.tensor, box)
-            with self._lock:
-                if len(self._maps) >= _REMEMBERED_MAPS:
-                    self._maps.clear()
-                self._maps[key] = found
-        return found
+        box = self.kernels[launch.kernel].boxes[number]
+        return self.driver.tensor_map(entry.name, address, entry.dtype, entry.tensor, box)
 
     def _fits(self, launch: BoundLaunch) -> bool:
         """Whether the current GPU can run all blocks of a launch at once."""
         kernel = self.kernels[launch.kernel]
         room = self.driver.resident_blocks(self._function(kernel), _WARP * kernel.num_warps, kernel.shared)
         return math.prod(launch.grid) * kernel.num_ctas <= room
-
-    def start(self, launch: BoundLaunch, params: ParamBlock, stream: int) -> None:
-        """One launch."""
-        kernel = self.kernels[launch.kernel]
-        grid = (launch.grid[0] * kernel.num_ctas, *launch.grid[1:])
-        function, threads = self._function(kernel), _WARP * kernel.num_warps
-        self.driver.launch(
-            kernel.name, function, grid, threads, kernel.shared, stream, params,
-            overlaps=launch.overlaps, cooperative=launch.cooperative,
-        )  # fmt: skip
 
     def load(self) -> None:
         """Load all kernels into the current context, which the first call would do otherwise."""
@@ -214,6 +220,10 @@ def _check_kernel(launch: Launch, kernels: Mapping[str, Kernel]) -> None:
     for text in launch.arguments:
         if text.partition(":")[0] not in PARAMETER_BYTES:
             raise CleaveError(f"an argument of kernel {kernel.name} is described by '{text}', which is not known")
+
+
+def _results(bound: Bound, owners: Sequence[Any]) -> list[Any]:
+    return [place.of(owners[place.root]) for place in bound.results]
 
 
 def _allocated(spec: TensorSpec, shape: tuple[int, ...], allocate: Allocator) -> tuple[int, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_form
-from cleave.runtime.cuda_driver import ParamBlock, TensorMap
+from cleave.runtime.cuda_driver import TensorMap
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
@@ -47,10 +47,6 @@ class Described:
     tensor: Layout
 
 
-MapOf = Callable[[Described, int, int], TensorMap]
-"""The tensor map of a description, which is the kernel's number so many, at an address."""
-
-
 @dataclass(frozen=True)
 class BoundLaunch:
     """A launch without addresses: ``image`` holds the parameters, ``pointers`` (parameter, root, bytes from it).
@@ -66,16 +62,6 @@ class BoundLaunch:
     overlaps: bool = False
     cooperative: bool = False
     unless: str = ""
-
-    def params(self, addresses: Sequence[int], map_of: MapOf) -> ParamBlock:
-        image = list(self.image)
-        for parameter, root, offset in self.pointers:
-            image[parameter] = addresses[root] + offset
-        maps = {
-            entry.parameter: map_of(entry, number, addresses[entry.root] + entry.offset)
-            for number, entry in enumerate(self.described)
-        }
-        return ParamBlock(image, maps)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
-from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
-from functools import lru_cache
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from functools import cached_property, lru_cache
 from typing import Any
 
 from cleave.errors import CleaveError
@@ -20,7 +19,6 @@ STATIC_SHARED = 48 * 1024
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 _POINTER_DEVICE_ORDINAL = 9  # CUpointer_attribute
 _MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _COOPERATIVE_LAUNCH = 16, 75, 95  # CUdevice_attribute
-_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 _INVALID_VALUE = 1
 _COMPUTE_CAPABILITY = (75, 76)  # CUdevice_attribute: major, minor
 _Handle = c_void_p
@@ -59,23 +57,6 @@ _OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cuFuncGetParamInfo": (_Handle, c_size_t, ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)),  # since CUDA 12.4
     "cuLaunchKernelEx": (c_void_p, _Handle, c_void_p, c_void_p),  # since CUDA 11.8
 }
-
-
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of those whose value is an int."""
-
-    _fields_ = (("id", c_int), ("pad", c_int), ("value", c_int), ("rest", c_int * 15))
-
-
-class _Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        ("sizes", c_uint * 7),  # the grid, the block, bytes of shared memory
-        ("stream", _Handle),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", c_uint),
-    )
 
 
 class Driver:
@@ -160,7 +141,7 @@ class Driver:
             status = self._functions["cuFuncGetParamInfo"](function, len(sizes), byref(offset), byref(size))
             if status == _INVALID_VALUE:
                 return sizes
-            self._check("read a kernel's parameters", status)
+            self.check("read a kernel's parameters", status)
             sizes.append(size.value)
 
     # --- launches ---
@@ -171,7 +152,7 @@ class Driver:
         status = self._functions["cuPointerGetAttribute"](byref(number), _POINTER_DEVICE_ORDINAL, address)
         if status == _INVALID_VALUE:
             return None
-        self._check("look at a pointer", status)
+        self.check("look at a pointer", status)
         return number.value
 
     def tensor_map(self, name: str, address: int, dtype: str, tensor: Layout, box: Box) -> TensorMap:
@@ -220,39 +201,16 @@ class Driver:
         """Put zeros into ``size`` bytes, a multiple of 4."""
         self._call("put zeros into memory", "cuMemsetD32Async", address, 0, size // 4, stream)
 
-    def launch(
-        self,
-        name: str,
-        function: int,
-        grid: Sequence[int],
-        threads: int,
-        shared: int,
-        stream: int,
-        params: ParamBlock,
-        *,
-        overlaps: bool = False,
-        cooperative: bool = False,
-    ) -> None:
-        """Start a kernel on ``stream`` (0: the default one); returns at once.
-
-        ``overlaps``: programmatic dependent launch. ``cooperative``: all blocks at once, or an error.
-        """
-        x, y, z = (*grid, 1, 1)[:3]
-        what = f"launch kernel {name} on the grid ({x}, {y}, {z})"
-        if overlaps or cooperative:
-            wanted = ((_PROGRAMMATIC_STREAM_SERIALIZATION, overlaps), (_COOPERATIVE, cooperative))
-            attributes = [_Attribute(number, 0, 1) for number, is_wanted in wanted if is_wanted]
-            array = (_Attribute * len(attributes))(*attributes)
-            config = _Config((c_uint * 7)(x, y, z, threads, 1, 1, shared), stream, array, len(attributes))
-            self._call(what, "cuLaunchKernelEx", byref(config), function, params.pointers, None)
-            return
-        call = self._functions["cuLaunchKernel"]
-        self._check(what, call(function, x, y, z, threads, 1, 1, shared, stream, params.pointers, None))
+    @cached_property
+    def launch_functions(self) -> tuple[Any, Any]:
+        """cuLaunchKernelEx, or None where the driver is too old for it, and cuLaunchKernel."""
+        return self._functions.get("cuLaunchKernelEx"), self._functions["cuLaunchKernel"]
 
     def _call(self, what: str, name: str, *arguments: Any) -> None:
-        self._check(what, self._functions[name](*arguments))
+        self.check(what, self._functions[name](*arguments))
 
-    def _check(self, what: str, status: int) -> None:
+    def check(self, what: str, status: int) -> None:
+        """CleaveError, that it cannot do ``what``, unless the driver said that it has."""
         if status:
             text = c_char_p()
             self._functions["cuGetErrorString"](status, byref(text))
@@ -292,21 +250,6 @@ class TensorMap:
     def __init__(self) -> None:
         self._memory = ctypes.create_string_buffer(self.BYTES + self.ALIGNMENT)
         self.address = -(-ctypes.addressof(self._memory) // self.ALIGNMENT) * self.ALIGNMENT
-
-
-class ParamBlock:
-    """A kernel's parameters in memory, as ``cuLaunchKernel`` takes them: the addresses of the values.
-
-    Every value, of 4 or 8 bytes, has 8 bytes here, the low ones first; ``maps`` are those that are tensor maps.
-    """
-
-    def __init__(self, values: Sequence[int], maps: Mapping[int, TensorMap] | None = None) -> None:
-        self.values = (c_int64 * len(values))(*values)  # what the addresses point to
-        self.maps = maps or {}
-        first = ctypes.addressof(self.values)
-        self.pointers = (c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
-        for parameter, tensor_map in self.maps.items():
-            self.pointers[parameter] = tensor_map.address
 
 
 def _function(library: ctypes.CDLL, name: str, types: tuple[Any, ...]) -> Any:

@@ -12,7 +12,11 @@ static int status_of_failure, maps;
 static void *context;
 
 #define CHECK(name) if (!strcmp(failing, name)) return status_of_failure
+#ifdef QUIET
+#define LOG(...)
+#else
 #define LOG(...) snprintf(log_text + strlen(log_text), sizeof log_text - strlen(log_text), __VA_ARGS__)
+#endif
 
 const char *stub_log(void) { return log_text; }
 void stub_reset(const char *name, int status) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -132,8 +133,8 @@ def test_launches_as_the_plan_says(stub: Stub) -> None:
     assert stub.log == [
         "load parts:8,8,8,4,4,8,8",
         "attribute 8 = 100000",  # more than 48 KB of shared memory must be asked for
-        f"launch parts grid 12 1 1 block 256 1 1 shared 100000 stream 77: {X} {W} {part} 33 25 0 0",
         "load sum:8,8,4,8,8",
+        f"launch parts grid 12 1 1 block 256 1 1 shared 100000 stream 77: {X} {W} {part} 33 25 0 0",
         f"launch sum grid 33 1 1 block 128 1 1 shared 1024 stream 77: {part} {out_} 4 0 0",
     ]
     assert out is memory.given[1]
@@ -154,7 +155,7 @@ def test_a_prepared_call_is_launched_as_often_as_one_likes(stub: Stub) -> None:
     call = Program(SPLIT_K, KERNELS, stub.driver).prepare(
         [FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), {"s": 4}
     )
-    assert stub.log == []
+    assert not [line for line in stub.log if line.startswith("launch")]
     call.launch(1)
     call.launch(2)
     launches = [line for line in stub.log if line.startswith("launch")]
@@ -180,6 +181,27 @@ def test_what_is_remembered_is_of_the_same_shapes_strides_types_and_sizes(stub: 
             program([bad, w], memory, 0, {"s": 4})
 
 
+def test_threads_have_parameters_of_their_own(stub: Stub) -> None:
+    """Each launch has the addresses of its own call, whichever thread was here before."""
+    program, w = Program(SPLIT_K, KERNELS, stub.driver), FakeTensor(W, (100, 64))
+    seen: list[bool] = []
+
+    def work(number: int) -> None:
+        for step in range(200):
+            x = FakeTensor(X + 2**16 * (200 * number + step), (33, 100))
+            slot = program.ready([x, w], {"s": 4})
+            filled = program._filled(slot, [x.address, W, WORKSPACE, WORKSPACE + 2**20])
+            seen.append(filled._launchers[0].values[0] == x.address)
+            slot.free.append(filled)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 800 and all(seen)
+
+
 def test_an_empty_grid_launches_nothing(stub: Stub) -> None:
     (out,) = call(stub, x=FakeTensor(0, (0, 100)))
     assert out.shape == (0, 64)
@@ -198,7 +220,7 @@ def test_strides_are_passed_where_the_kernel_asks(stub: Stub) -> None:
 def test_the_array_interface_is_read(stub: Stub) -> None:
     interface = {"shape": (33, 100), "typestr": "<f2", "data": (X, False), "strides": (200, 2)}
     call(stub, x=SimpleNamespace(__cuda_array_interface__=interface))
-    assert f"{X} {W}" in stub.log[2]
+    assert f"{X} {W}" in stub.log[3]
 
 
 def test_a_view_that_is_returned_is_reshaped(stub: Stub) -> None:
