@@ -60,13 +60,14 @@ def measure(name: str, shape: str, compiled: int) -> dict[str, float]:
     import cleave
     from cleave.bench.subgraphs import subgraphs
     from cleave.lowering.emit import emit
+    from cleave.lowering.source import parsed
     from cleave.passes import pipelines, registry
 
     subgraph = subgraphs()[name]
     sizes, static = subgraph.shapes[shape], subgraph.static.split()
     source = cleave.jit(subgraph.function).specialised(**{symbol: sizes[symbol] for symbol in static})
     dynamic = ",".join(f"{symbol}={size}" for symbol, size in sorted(sizes.items()) if symbol not in static)
-    ctx, module = cleave.function._parsed(source.source, source.name)  # pyright: ignore[reportPrivateUsage]
+    ctx, module = parsed(source.source)
 
     def run(name: str, **options: Any) -> None:
         pipelines.run([registry.create(name, **options)], module)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_FILE_POSITION = re.compile(r'(?:loc\()?"?(?P<file>[^"]*?)"?:(?P<line>\d+):(?P<column>\d+)')
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,12 @@ class Position:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    @staticmethod
+    def read(text: str) -> Position | None:
+        """The first position in a text such as ``file:line:column`` or ``loc("file":line:column)``."""
+        found = _FILE_POSITION.search(text)
+        return Position(found["file"], int(found["line"]), int(found["column"])) if found else None
 
 
 class CleaveError(Exception):
@@ -35,7 +44,10 @@ class CleaveError(Exception):
         return self if self.location else CleaveError(self.message, location, self.notes)
 
     def __str__(self) -> str:
-        head = f"{self.location}: " if self.location else ""
+        place = str(self.location) if self.location else ""
+        if place.startswith("loc("):  # as MLIR writes it
+            place = str(Position.read(place) or "")
+        head = f"{place}: " if place else ""
         return f"{head}error: {self.message}" + "".join(f"\nnote: {note}" for note in self.notes)
 
 

@@ -63,22 +63,35 @@ class Function:
         self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
         self._programs: dict[tuple[int, str], Program] = {}
         self._lock = threading.RLock()
+        if self._static:
+            self._check_static()
+
+    def _check_static(self) -> None:
+        """CleaveError for a size that no argument has."""
+        from cleave.runtime.call import check_names
+
+        plan = self.signature
+        known = {symbol for spec in plan.arguments for text in spec.dims for symbol in Dim.parse(text).size.symbols}
+        check_names(self.name, self._static, known | plan.extents.keys())
 
     def __repr__(self) -> str:
         return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
 
-    def __call__(self, *tensors: Any, sizes: Sizes | None = None, stream: int | None = None) -> Any:
+    def __call__(self, *tensors: Any, sizes: Sizes | None = None, stream: int | None = None, **named: Any) -> Any:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 
-        On a GPU it returns before they are computed, on ``stream`` or the current one. ``sizes`` gives symbols that no
-        tensor binds, such as the number of parts of a split. CleaveError, before any launch, for tensors that do not
-        fit the function or each other.
+        Tensors may be given by name. On a GPU it returns before they are computed, on ``stream`` or the current one;
+        PyTorch's tensors that are not row-major are copied first. ``sizes`` gives symbols that no tensor binds: those
+        of the function must be given, others, such as the number of parts of a split, may. CleaveError, before any
+        launch, for tensors and sizes that do not fit the function or each other.
         """
-        from cleave.runtime.call import Operands, run
+        from cleave.runtime.call import Operands, check_names, in_order, run
 
-        operands = Operands.of(tensors)
+        operands = Operands.of(in_order(self.signature, tensors, named))
         bound = self._bound(operands)
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
+        if sizes and not sizes.keys() <= self._read[1]:
+            check_names(self.name, sizes, special._known_sizes)
         variant = special._variant_for(bound, on_gpu=operands.kind != "host")
         results = run(variant, special._program, operands, sizes or {}, stream)
         return results[0] if len(results) == 1 else tuple(results)
@@ -88,7 +101,9 @@ class Function:
     @functools.cached_property
     def optimised(self) -> str:
         """The module with the source and its alternatives, as MLIR."""
-        ctx, module = _parsed(self.source, self.name)
+        from cleave.lowering.source import parsed
+
+        ctx, module = parsed(self.source)
         with ctx:
             self._apply(module, "cleave-import-linalg")
             if self._superopt:
@@ -138,9 +153,10 @@ class Function:
     def _alternatives(self) -> str:
         """The source and what the superoptimiser found beside it, each with its cost on symbols."""
         from cleave.dialects.cleave import plain
+        from cleave.lowering.source import parsed
         from cleave.passes.functions import name_of
 
-        _, module = _parsed(self.optimised, self.name)
+        _, module = parsed(self.optimised)
         rows = [
             f"{name_of(op.operation)}: {plain('string', op.operation.attributes['cleave.cost'])}"
             for op in module.body.operations
@@ -189,6 +205,8 @@ class Function:
 
     def specialised(self, **sizes: int) -> Function:
         """The same function for these sizes of some symbols alone."""
+        from cleave.lowering.source import with_extents
+
         if not sizes:
             return self
         for name, size in sizes.items():
@@ -197,7 +215,7 @@ class Function:
         key = tuple(sorted(sizes.items()))
         with self._lock:
             if key not in self._special:
-                text = _with_extents(self.source, self.name, sizes)
+                text = with_extents(self.source, self.name, sizes)
                 self._special[key] = Function(
                     text,
                     name=self.name,
@@ -233,11 +251,12 @@ class Function:
     def _key(self, sizes: Sizes) -> str:
         """Under which tuning results for these sizes are kept."""
         from cleave.lowering.package import versions
+        from cleave.lowering.source import without_locations
         from cleave.tuner.store import key_of
 
         options = {**self._schedule, "superopt": self._superopt}
         driver = _current_driver()
-        return key_of(_without_locations(self.source, self.name), sizes, options, driver.device_name(), versions())
+        return key_of(without_locations(self.source), sizes, options, driver.device_name(), versions())
 
     def _bound(self, operands: Operands) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
@@ -249,29 +268,52 @@ class Function:
         values = bind_sizes(plan, operands.shapes).values
         return {name: value for name, value in values.items() if name not in plan.extents}
 
-    @functools.cached_property
+    @property
     def signature(self) -> LaunchPlan:
         """The arguments and what is known of the sizes, without steps."""
+        return self._read[0]
+
+    @functools.cached_property
+    def _read(self) -> tuple[LaunchPlan, frozenset[str]]:
+        """The signature, and the symbols of the source that no argument binds."""
         from cleave.bindings import ir
         from cleave.dialects.cleave import facts_of
+        from cleave.lowering import run_functions
+        from cleave.lowering.source import parsed
         from cleave.runtime.launch_plan import LaunchPlan
-        from cleave.tools import run_functions
 
-        ctx, module = _parsed(self.source, self.name)
+        ctx, module = parsed(self.source)
         with ctx, ir.Location.unknown():
             self._apply(module, "cleave-import-linalg")
             func = run_functions.entry(module, self.name)
             arguments, _ = run_functions.signature(func)
+            facts, dims = facts_of(func), [Dim.parse(text) for spec in arguments for text in spec.dims]
             extents = {
                 str(dim.size): extent
                 for spec in arguments
                 for dim, extent in zip(map(Dim.parse, spec.dims), spec.extents, strict=True)
                 if extent is not None and str(dim.size) in dim.size.symbols
             }
-            return self._named(LaunchPlan(self.name, tuple(arguments), (), (), facts_of(func).texts, extents))
+            bound = {symbol for dim in dims for symbol in facts.simplify(dim.size).symbols} | extents.keys()
+            plan = LaunchPlan(self.name, tuple(arguments), (), (), facts.texts, extents)
+            return self._with_names(plan), frozenset(run_functions.symbols(func) - bound)
+
+    def _with_names(self, plan: LaunchPlan) -> LaunchPlan:
+        return plan.with_argument_names(self._arguments) if self._arguments else plan
 
     def _named(self, plan: LaunchPlan) -> LaunchPlan:
-        return plan.with_argument_names(self._arguments) if self._arguments else plan
+        """A schedule's plan, with the names of the arguments. What the source leaves open is no schedule's choice."""
+        return self._with_names(plan.without_choices(self._read[1]))
+
+    @functools.cached_property
+    def _known_sizes(self) -> frozenset[str]:
+        """Of the source and of what the superoptimiser made of it."""
+        from cleave.lowering.run_functions import symbols
+        from cleave.lowering.source import parsed
+
+        ctx, module = parsed(self.optimised)
+        with ctx:
+            return frozenset(name for op in module.body.operations for name in symbols(op.operation))
 
     def _compiled(self, sizes: Sizes) -> Variant:
         from cleave.lowering.package import variant_of
@@ -282,7 +324,9 @@ class Function:
         return replace(variant, plan=self._named(variant.plan))
 
     def _lowered(self, sizes: Sizes, *, explain: bool = False) -> tuple[ir.Context, ir.Module]:
-        ctx, module = _parsed(self.optimised, self.name)
+        from cleave.lowering.source import parsed
+
+        ctx, module = parsed(self.optimised)
         with ctx:
             text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
             self._apply(module, "cleave-schedule", sizes=text, explain=explain, **{"aligned": True, **self._schedule})
@@ -315,6 +359,13 @@ def _checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
     return tuple(dict(each) for each in sizes)
 
 
+def _names(static: Any) -> list[str]:
+    names = static.split() if isinstance(static, str) else static
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise CleaveError(f"static={static!r}: names of sizes", notes=('as in static="d e"',))
+    return list(names)
+
+
 def _current_driver() -> Driver:
     """The driver, in a context."""
     from cleave.runtime.cuda_driver import shared_driver
@@ -337,7 +388,7 @@ def jit(
     *,
     facts: Sequence[str] = (),
     sizes: Sequence[Sizes] = (),
-    static: str = "",
+    static: str | Sequence[str] = "",
     superopt: bool = True,
     schedule: Mapping[str, Any] | None = None,
     tuned: str | os.PathLike[str] | None = None,
@@ -356,14 +407,15 @@ def jit(
             jit, facts=facts, sizes=sizes, static=static, superopt=superopt, schedule=schedule, tuned=tuned
         )
     from cleave.language.trace import parameter_names, trace
+    from cleave.lowering.source import graph_text
 
-    text = _graph_text(trace(function, facts))
+    text = graph_text(trace(function, facts))
     made = Function(
         text,
         name=function.__name__,
         arguments=parameter_names(function),
         sizes=sizes,
-        static=static.split(),
+        static=_names(static),
         superopt=superopt,
         schedule=schedule,
         tuned=tuned,
@@ -376,7 +428,7 @@ def compile(
     function: str | None = None,
     *,
     sizes: Sequence[Sizes] = (),
-    static: str = "",
+    static: str | Sequence[str] = "",
     superopt: bool = True,
 ) -> Function:
     """A ``Function`` from a graph, an MLIR module (linalg on tensors or our dialect), its text, or a file of it.
@@ -384,87 +436,8 @@ def compile(
     ``function`` chooses one of several; ``sizes`` and ``static`` as in ``Function``. CleaveError, located, for what
     cannot be read.
     """
-    text = _text_of(source)
-    return Function(text, name=_chosen(text, function), sizes=sizes, static=static.split(), superopt=superopt)
+    from cleave.lowering.source import chosen, text_of
 
-
-def _text_of(source: Any) -> str:
-    if isinstance(source, Graph):
-        return _graph_text(source)
-    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and source.endswith(".mlir")):
-        try:
-            with open(source, encoding="utf-8") as file:
-                return file.read()
-        except OSError as error:
-            raise CleaveError(f"cannot read {source}: {error.strerror}") from None
-    if isinstance(source, str) or type(source).__name__ == "Module":
-        return str(source)
-    raise CleaveError(f"a {type(source).__name__} is no program", notes=("give a graph, MLIR, or the path of a file",))
-
-
-def _graph_text(graph: Graph, *, empty_rows: bool = False) -> str:
-    """As MLIR, with locations; ``empty_rows``: with ``cleave.empty_rows = "zero"``."""
-    from cleave.bindings import context, ir
-    from cleave.passes.graph_io import EMPTY_ROWS, from_graph
-
-    with context(allow_unregistered=True), ir.Location.unknown():
-        module = ir.Module.create()
-        from_graph(graph, module, {EMPTY_ROWS: ir.StringAttr.get("zero")} if empty_rows else {})
-        return str(module.operation.get_asm(enable_debug_info=True))
-
-
-def _without_locations(text: str, name: str) -> str:
-    """The same module whatever file it was written in."""
-    _, module = _parsed(text, name)
-    return str(module)
-
-
-def _with_extents(text: str, name: str, sizes: Sizes) -> str:
-    """The function alone, with static sizes for some symbols."""
-    from cleave.passes import pipelines, registry
-    from cleave.passes.graph_io import EMPTY_ROWS, to_graph
-    from cleave.tools.run_functions import entry
-
-    ctx, module = _parsed(text, name)
-    with ctx:
-        pipelines.run([registry.create("cleave-import-linalg")], module)
-        func = entry(module, name)
-        graph, empty_rows = to_graph(func), EMPTY_ROWS in func.attributes
-    known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
-    for size in sizes.keys() - known:
-        raise CleaveError(f"{name} has no size '{size}'", notes=(f"its sizes: {', '.join(sorted(known)) or 'none'}",))
-    return _graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
-
-
-def _parsed(text: str, name: str) -> tuple[ir.Context, ir.Module]:
-    """A context and the module; CleaveError, located, where the text is none."""
-    from cleave.bindings import MLIRError, context, ir
-    from cleave.passes import diagnostics
-
-    ctx = context(allow_unregistered=True)
-    found: list[Any] = []
-
-    def keep(info: ir.Diagnostic) -> bool:
-        found.append(diagnostics.from_mlir(info))
-        return True
-
-    handler: Any = ctx.attach_diagnostic_handler(keep)
-    try:
-        with ctx, ir.Location.unknown():
-            return ctx, ir.Module.parse(text)
-    except MLIRError:
-        first = found[0] if found else None
-        message = first.message if first else f"the module of '{name}' cannot be parsed"
-        raise CleaveError(message, first.position if first else None) from None
-    finally:
-        handler.detach()
-
-
-def _chosen(text: str, function: str | None) -> str:
-    """The name of the function: the one asked for, or the only one."""
-    from cleave.passes.functions import name_of
-    from cleave.tools.run_functions import entry
-
-    ctx, module = _parsed(text, function or "source")
-    with ctx:
-        return name_of(entry(module, function))
+    text = text_of(source)
+    name = chosen(text, function)
+    return Function(text, name=name, sizes=sizes, static=_names(static), superopt=superopt)

@@ -257,7 +257,10 @@ def write_rows(path: Path, rows: Sequence[Row], environment: Mapping[str, Any]) 
 def read_rows(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """What ``write_rows`` wrote; CleaveError where it is something else."""
     try:
-        first, *rest = path.read_text().splitlines()
+        text = path.read_text()
+        if not text.strip():
+            raise CleaveError(f"{path} is empty", notes=("cleave-bench run writes results",))
+        first, *rest = text.splitlines()
         return json.loads(first)["environment"], [Row(**json.loads(line)) for line in rest]
     except OSError as error:
         raise CleaveError(f"cannot read {path}: {error.strerror}") from None

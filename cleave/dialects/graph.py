@@ -5,13 +5,14 @@ The search and the scheduler work on these; ``cleave.passes.graph_io`` converts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 from cleave.dialects import ops
-from cleave.dialects.dims import Answer, Dim, Facts, Size
+from cleave.dialects.dims import Answer, Dim, Facts, Size, const, parse
 from cleave.dialects.ops import TensorType
 from cleave.errors import CleaveError
 
@@ -101,14 +102,15 @@ class Graph:
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
 
     def coverage(self) -> tuple[str, ...]:
-        """What must hold so that the parts of every split cover its dim, where the sizes do not say so themselves."""
+        """What must hold so that views look at what is there, where the sizes do not say so themselves.
+
+        The parts of a split cover its dim, a slice lies within its dim, a merged dim has as many elements as its parts.
+        """
         found: dict[str, None] = {}
         for value in self.topological():
-            if value.op == "split":
-                whole = value.operands[0].size(value.attrs["dim"])
-                parts, part = (Dim.parse(text).size for text in value.attrs["into"])
-                if self.facts.less_equal(whole, parts * part) is not Answer.YES:
-                    found[f"{whole} <= {parts * part}"] = None
+            for less, more in _COVERED[value.op](value) if value.op in _COVERED else ():
+                if self.facts.less_equal(less, more) is not Answer.YES:
+                    found[f"{less} <= {more}"] = None
         return tuple(found)
 
     def deduplicated(self, made: dict[Hashable, Value] | None = None) -> Graph:
@@ -134,6 +136,24 @@ class Graph:
             attrs = "".join(f" {key}={attr}" for key, attr in value.attrs.items())
             lines.append(f"  {name} = {value.op}({operands}){attrs} : {value.type}")
         return "\n".join([*lines, f"  return {', '.join(names[value] for value in self.outputs)}"])
+
+
+def _split_covers(value: Value) -> Iterator[tuple[Size, Size]]:
+    parts, part = (Dim.parse(text).size for text in value.attrs["into"])
+    yield value.operands[0].size(value.attrs["dim"]), parts * part
+
+
+def _slice_lies_within(value: Value) -> Iterator[tuple[Size, Size]]:
+    last = parse(value.attrs["offset"]) + Dim.parse(value.attrs["into"]).size
+    yield last, value.operands[0].size(value.attrs["dim"])
+
+
+def _merge_has_elements(value: Value) -> Iterator[tuple[Size, Size]]:
+    product = math.prod((value.operands[0].size(name) for name in value.attrs["dims"]), start=const(1))
+    yield value.size(Dim.parse(value.attrs["into"]).name), product
+
+
+_COVERED = {"split": _split_covers, "slice": _slice_lies_within, "merge": _merge_has_elements}
 
 
 class GraphBuilder:

@@ -107,7 +107,7 @@ def require_same_size(name: str, one: Size, other: Size, where: str, facts: Fact
     if answer is Answer.UNKNOWN:
         raise CleaveError(
             f"cannot prove that dimension '{name}' has one size: {one} and, in {where}, {other}",
-            notes=(f'add a fact such as cleave.facts = ["{one} = {other}"], or rename one of the two dimensions',),
+            notes=(f'state the fact "{one} = {other}" (cleave.facts, facts= of jit), or rename one of the two',),
         )
 
 

@@ -9,7 +9,18 @@ from typing import Any
 from cleave.dialects.dims import Dim
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
-from cleave.language.tensor import Tensor, apply, caller, common_type, constant, mlir_location, pointwise, widened
+from cleave.language.tensor import (
+    Names,
+    Tensor,
+    apply,
+    caller,
+    common_type,
+    constant,
+    mlir_location,
+    names_in,
+    pointwise,
+    widened,
+)  # fmt: skip
 from cleave.language.trace import current_builder
 
 _TENSOR_CORE = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "tf32")
@@ -69,7 +80,7 @@ def where(condition: Tensor, a: Any, b: Any) -> Tensor:
     return apply("select", condition, *sides)
 
 
-def contract(a: Tensor, b: Tensor, over: str) -> Tensor:
+def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
     """Sum of products over dims that both or one of them has, in f32 (f64 for f64).
 
     An operand in f32 beside one in f16 or bf16 is fed to the tensor cores in the narrow type; ``astype`` decides
@@ -81,7 +92,7 @@ def contract(a: Tensor, b: Tensor, over: str) -> Tensor:
         a, b = a.astype(narrow[0]), b.astype(narrow[0])
     elif len(types) > 1:
         raise CleaveError(f"{' and '.join(sorted(types))} do not mix in a contraction", caller(), ("use astype",))
-    return apply("contract", a, b, over=over.split(), dtype="f64" if "f64" in types else "f32")
+    return apply("contract", a, b, over=names_in(over), dtype="f64" if "f64" in types else "f32")
 
 
 def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
@@ -92,9 +103,12 @@ def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
     return Tensor(builder, builder.op("index", dim=spelling, dtype=dtype_of(dtype), location=mlir_location(caller())))
 
 
-def concat(a: Tensor, b: Tensor, dims: str, into: str) -> Tensor:
+def concat(a: Tensor, b: Tensor, dims: Names, into: str) -> Tensor:
     """``concat(x, y, "n1 n2", "n=n1+n2")``: the dims one after the other."""
-    first, second = dims.split()
+    names = names_in(dims)
+    if len(names) != 2:
+        raise CleaveError(f"concat joins two dims, not {len(names)}", caller(), ('as in concat(x, y, "n1 n2", "n")',))
+    first, second = names
     size = f"{into}={a.value.size(first)}+{b.value.size(second)}" if "=" not in into else into
     return apply("concat", a, b, dims=[first, second], into=size)
 
@@ -102,35 +116,35 @@ def concat(a: Tensor, b: Tensor, dims: str, into: str) -> Tensor:
 # --- what is made of these -------------------------------------------------------------------------------------------
 
 
-def softmax(x: Tensor, over: str) -> Tensor:
+def softmax(x: Tensor, over: Names) -> Tensor:
     """exp(x − max x) / Σ exp(x − max x)."""
     e = exp(x - x.max(over))
     return e / e.sum(over)
 
 
-def logsumexp(x: Tensor, over: str) -> Tensor:
+def logsumexp(x: Tensor, over: Names) -> Tensor:
     top = x.max(over)
     return top + log(exp(x - top).sum(over))
 
 
-def mean(x: Tensor, over: str) -> Tensor:
+def mean(x: Tensor, over: Names) -> Tensor:
     return x.sum(over) / _count(x, over)
 
 
-def variance(x: Tensor, over: str) -> Tensor:
+def variance(x: Tensor, over: Names) -> Tensor:
     """Of the whole population, in two passes."""
     centred = widened(x) - mean(x, over)
     return mean(centred * centred, over)
 
 
-def rms_norm(x: Tensor, over: str, gain: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+def rms_norm(x: Tensor, over: Names, gain: Tensor | None = None, eps: float = 1e-6) -> Tensor:
     """x / √(mean x² + eps), times the gain if there is one."""
     scaled = x * rsqrt(mean(widened(x) * x, over) + eps)
     return scaled if gain is None else scaled * gain
 
 
 def layer_norm(
-    x: Tensor, over: str, gain: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor, over: Names, gain: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """(x − mean) / √(variance + eps), times the gain, plus the bias."""
     scaled = (x - mean(x, over)) * rsqrt(variance(x, over) + eps)
@@ -151,9 +165,9 @@ def gelu(x: Tensor) -> Tensor:
     return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
 
 
-def _count(x: Tensor, over: str) -> Tensor:
+def _count(x: Tensor, over: Names) -> Tensor:
     """The number of elements along dims, f32: a static size as a number, a dynamic one counted."""
-    extents = [_extent(x, Dim(name, x.value.size(name))) for name in over.split()]
+    extents = [_extent(x, Dim(name, x.value.size(name))) for name in names_in(over)]
     return functools.reduce(lambda total, extent: total * extent, extents)
 
 

@@ -10,13 +10,15 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cleave.dialects.graph import GraphBuilder, Value
 from cleave.dialects.ops import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
 
+Names = str | Sequence[str]
+"""Of dims: "m n", or a list of them."""
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 _FOLDER = str(Path(__file__).parent)
 
@@ -112,20 +114,20 @@ class Tensor:
 
     # --- reductions ---
 
-    def sum(self, over: str) -> Tensor:
+    def sum(self, over: Names) -> Tensor:
         return self._reduce("sum", over)
 
-    def max(self, over: str) -> Tensor:
+    def max(self, over: Names) -> Tensor:
         return self._reduce("max", over)
 
-    def min(self, over: str) -> Tensor:
+    def min(self, over: Names) -> Tensor:
         return self._reduce("min", over)
 
-    def prod(self, over: str) -> Tensor:
+    def prod(self, over: Names) -> Tensor:
         return self._reduce("prod", over)
 
-    def _reduce(self, kind: str, over: str) -> Tensor:
-        return apply("reduce", widened(self), kind=kind, over=over.split())
+    def _reduce(self, kind: str, over: Names) -> Tensor:
+        return apply("reduce", widened(self), kind=kind, over=names_in(over))
 
     # --- shape and type ---
 
@@ -140,14 +142,15 @@ class Tensor:
             tensor = apply("rename", tensor, from_=old, to=new)
         return tensor
 
-    def split(self, dim: str, into: str) -> Tensor:
+    def split(self, dim: str, into: Names) -> Tensor:
         """``x.split("h", "kv g=4")``: one dim as two, the second one's size dividing it or not."""
-        return apply("split", self, dim=dim, into=into.split())
+        return apply("split", self, dim=dim, into=names_in(into))
 
-    def merge(self, dims: str, into: str) -> Tensor:
+    def merge(self, dims: Names, into: str) -> Tensor:
         """``x.merge("kv g", "h")``: dims as one, row-major; ``into`` may say the size, as in "h=kv*g"."""
-        name, sizes = into.partition("=")[0], "*".join(f"({self._size(dim)})" for dim in dims.split())
-        return apply("merge", self, dims=dims.split(), into=into if "=" in into else f"{name}={sizes}")
+        merged = names_in(dims)
+        name, sizes = into.partition("=")[0], "*".join(f"({self._size(dim)})" for dim in merged)
+        return apply("merge", self, dims=merged, into=into if "=" in into else f"{name}={sizes}")
 
     def slice(self, dim: str, into: str, offset: str | int = 0) -> Tensor:
         """``x.slice("d", "e=32", offset=32)``: a part of a dim, from an offset that may be a size expression."""
@@ -162,6 +165,14 @@ class Tensor:
 
 
 _USE_WHERE = "where(condition, a, b) chooses element by element"
+
+
+def names_in(dims: Names) -> list[str]:
+    """CleaveError, at the line of the function that is traced, for what are no names."""
+    names: Any = dims.split() if isinstance(dims, str) else dims
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in cast(Sequence[Any], names)):
+        raise CleaveError(f"{dims!r} are no names of dims", caller(), ('as in "m n"',))
+    return list(cast(Sequence[str], names))
 
 
 def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) -> Tensor:

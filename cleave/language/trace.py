@@ -32,7 +32,7 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     is one. CleaveError, at the line of the function, for a parameter without annotation and for ops that do not fit.
     """
     where = _place(function)
-    builder = GraphBuilder(function.__name__, tuple(facts))
+    builder = _builder(function.__name__, facts, where)
     annotations = _annotations(function, where)
     tensors = [
         Tensor(builder, builder.input(annotation.dims, annotation.dtype, mlir_location(where)))
@@ -45,6 +45,13 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
         _BUILDER.reset(token)
     outputs = _outputs(results, annotations.get("return"), where)
     return builder.build(*(tensor.value for tensor in outputs))
+
+
+def _builder(name: str, facts: Sequence[str], where: str) -> GraphBuilder:
+    try:
+        return GraphBuilder(name, [facts] if isinstance(facts, str) else tuple(facts))
+    except CleaveError as error:
+        raise error.at(where) from None
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:

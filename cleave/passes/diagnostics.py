@@ -6,7 +6,6 @@ MLIR's bindings can emit errors only, so remarks and warnings of ours go through
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -80,16 +79,13 @@ def collecting(handler: Handler) -> Generator[None]:
 
 # --- places ----------------------------------------------------------------------------------------------------------
 
-_FILE_LOCATION = re.compile(r'(?:loc\()?"?(?P<file>[^"]*?)"?:(?P<line>\d+):(?P<column>\d+)')
-
 
 def position_of(location: object) -> Position | None:
     """The first file position in ``location``: a position, MLIR's location, or the text of one."""
     if location is None or isinstance(location, Position):
         return location
     if isinstance(location, str):
-        found = _FILE_LOCATION.search(location)
-        return Position(found["file"], int(found["line"]), int(found["column"])) if found else None
+        return Position.read(location)
     return _position_in_mlir(cast("ir.Location", location))
 
 

@@ -7,12 +7,12 @@ Triton's IR, which is exact and slow.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda_tensors import TORCH_DTYPES, check_count
+from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, check_count
 from cleave.runtime.dlpack import DlpackTensor, is_on_host
 from cleave.runtime.launch_plan import LaunchPlan
 
@@ -24,7 +24,10 @@ ProgramOf = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Operands:
-    """The tensors of a call: ``values`` as given or, behind DLPack, as memory; ``kind`` says how to run."""
+    """The tensors of a call: ``values`` as given or, behind DLPack, as memory; ``kind`` says how to run.
+
+    PyTorch's tensors on a GPU that are not row-major, or not aligned to 16 bytes, are copied; nobody else's are.
+    """
 
     kind: str  # "torch", "host" or "gpu"
     values: tuple[Any, ...]
@@ -37,7 +40,9 @@ class Operands:
             if len(places) == 2:
                 where = ", ".join(f"argument {n} on {tensor.device}" for n, tensor in enumerate(tensors))
                 raise CleaveError(f"the tensors of a call are in different places: {where}")
-            return Operands("torch" if places == {True} else "host", tuple(tensors))
+            if places == {False}:
+                return Operands("host", tuple(tensors))
+            return Operands("torch", tuple(map(_aligned_and_dense, tensors)))
         host = [is_on_host(tensor) for tensor in tensors]
         if all(host):
             return Operands("host", tuple(tensors))
@@ -48,6 +53,31 @@ class Operands:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(map(int, value.shape)) for value in self.values)
+
+
+def in_order(plan: LaunchPlan, tensors: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The tensors of a call in the order of the plan's arguments, those by name after those by place.
+
+    CleaveError for a name that the plan has not, or that is given twice; and for a tensor that is missing.
+    """
+    names = [spec.name for spec in plan.arguments]
+    rest = names[len(tensors) :]
+    for name in named:
+        if name not in rest:
+            what = "is given twice" if name in names else f"is no argument of {plan.function}"
+            raise CleaveError(f"'{name}' {what}", notes=(f"arguments: {', '.join(names)}",))
+    missing = [name for name in rest if name not in named] if named else []
+    if missing:
+        raise CleaveError(f"the argument '{missing[0]}' of {plan.function} is missing")
+    return (*tensors, *(named[name] for name in rest if name in named))
+
+
+def check_names(function: str, sizes: Iterable[str], known: Collection[str]) -> None:
+    """CleaveError for a size that the function has not."""
+    for name in sizes:
+        if name not in known:
+            notes = (f"its sizes: {', '.join(sorted(known)) or 'none'}",)
+            raise CleaveError(f"{function} has no size '{name}'", notes=notes)
 
 
 def check_ranks(plan: LaunchPlan, operands: Operands) -> None:
@@ -108,6 +138,13 @@ def _to_torch(array: Any) -> Any:
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def _aligned_and_dense(tensor: Any) -> Any:
+    """The tensor or, where kernels could not read it as it lies, a copy, made on the current stream."""
+    if not tensor.is_contiguous():
+        return tensor.contiguous()
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
 def _is_torch(value: Any) -> bool:

@@ -52,6 +52,12 @@ def choose_free(plan: LaunchPlan, given: Mapping[str, int]) -> dict[str, int]:
     return {symbol: given.get(symbol, _within(facts, symbol, PARTS)) for symbol in sorted(free - chosen)}
 
 
+def symbols_of(plan: LaunchPlan) -> set[str]:
+    """The symbols of all sizes of a plan."""
+    arguments = [Dim.parse(text).size for tensor in plan.arguments for text in tensor.dims]
+    return {symbol for size in (*arguments, *_sizes(plan)) for symbol in size.symbols} | plan.extents.keys()
+
+
 def _within(facts: Facts, symbol: str, value: int) -> int:
     low, high = facts.bounds(parse(symbol))
     return min(max(value, low or 0), value if high is None else high)

@@ -14,7 +14,7 @@ from cleave.runtime.cuda_driver import Driver
 from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
 from cleave.runtime.layout import Layout
 
-_ALIGNMENT = 16  # bytes
+ALIGNMENT = 16  # bytes
 _TORCH = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "f8E4M3FN",
     "float8_e5m2": "f8E5M2", "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
@@ -66,8 +66,8 @@ def aligned_address(name: str, value: Any) -> int:
     """Where the first element is. CleaveError where kernels could not load several elements at once from there."""
     torch = hasattr(value, "data_ptr")
     address = int(value.data_ptr() if torch else _interface(name, value)["data"][0] or 0)
-    if address % _ALIGNMENT:
-        text = f"{name} starts at an address that is no multiple of {_ALIGNMENT} bytes"
+    if address % ALIGNMENT:
+        text = f"{name} starts at an address that is no multiple of {ALIGNMENT} bytes"
         raise CleaveError(text, notes=("a copy of the tensor is aligned",))
     return address
 

@@ -6,7 +6,7 @@ Sizes stay texts of size expressions over symbols, which the shapes of the argum
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
@@ -137,6 +137,12 @@ class LaunchPlan:
         steps = tuple(_renamed(step, new) for step in self.steps)
         aligned = self.aligned.with_argument_names(names) if self.aligned else None
         return replace(self, arguments=arguments, steps=steps, results=results, aligned=aligned)
+
+    def without_choices(self, symbols: Collection[str]) -> LaunchPlan:
+        """The same plan, which chooses no values for these symbols: calls must give them."""
+        choices = tuple(choice for choice in self.choices if choice.partition("=")[0].strip() not in symbols)
+        aligned = self.aligned.without_choices(symbols) if self.aligned else None
+        return replace(self, choices=choices, aligned=aligned)
 
     def to_json(self) -> str:
         """The plan as JSON text; ``from_json`` reads it back."""

@@ -68,17 +68,24 @@ class Package:
         found = [set(variant.binaries) for variant in self.variants]
         return tuple(sorted(set.intersection(*found))) if found else ()
 
-    def __call__(self, *tensors: Any, sizes: Mapping[str, int] | None = None, stream: int | None = None) -> Any:
+    def __call__(
+        self, *tensors: Any, sizes: Mapping[str, int] | None = None, stream: int | None = None, **named: Any
+    ) -> Any:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 
-        On a GPU it returns before they are computed, on ``stream`` or the current one. CleaveError, before any launch,
-        for tensors that do not fit the function or each other.
+        Tensors may be given by name. On a GPU it returns before they are computed, on ``stream`` or the current one;
+        PyTorch's tensors that are not row-major are copied first. CleaveError, before any launch, for tensors and sizes
+        that do not fit the function or each other.
         """
         from cleave.runtime.bind_sizes import bind_sizes
-        from cleave.runtime.call import Operands, check_ranks, run
+        from cleave.runtime.call import Operands, check_names, check_ranks, in_order, run
+        from cleave.runtime.choose_sizes import symbols_of
 
-        operands, plan = Operands.of(tensors), self.variants[0].plan
+        plan = self.variants[0].plan
+        operands = Operands.of(in_order(plan, tensors, named))
         check_ranks(plan, operands)
+        if sizes:
+            check_names(self.name, sizes, {name for variant in self.variants for name in symbols_of(variant.plan)})
         variant = self.nearest(bind_sizes(plan, operands.shapes, sizes).values)
         results = run(variant, self._program, operands, sizes or {}, stream)
         return results[0] if len(results) == 1 else tuple(results)

@@ -23,10 +23,12 @@ def aligned(graph: Graph, sizes: Mapping[str, int]) -> Graph | None:
 
     ``sizes``: representative ones; a form that they rule out is not made.
     """
+    bound = {s for value in graph.inputs for dim in value.dims for s in graph.facts.simplify(dim.size).symbols}
     needed: dict[str, int] = {}
     for value in (*graph.inputs, *graph.outputs):
         for symbol, divisor in _needed(value, graph).items():
-            needed[symbol] = max(needed.get(symbol, 1), divisor)
+            if symbol in bound:
+                needed[symbol] = max(needed.get(symbol, 1), divisor)
     if not needed or any(sizes.get(symbol, 0) % divisor for symbol, divisor in needed.items()):
         return None
     texts = [f"{symbol} = {divisor}*{quotient(symbol, divisor)}" for symbol, divisor in sorted(needed.items())]

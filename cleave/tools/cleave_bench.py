@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="check and time packages on the GPU; needs PyTorch, but no compiler")
     for command in (prepare, run):
         command.add_argument("folder", type=Path, help="of the packages")
-        command.add_argument("--only", default="", help="subgraphs whose names contain it, or one of a,b")
+        command.add_argument("--only", default="", help="subgraphs by name: matmul or mha_*,lora")
         command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
     prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
     prepare.add_argument("--target", default="sm_90")
@@ -58,11 +59,11 @@ def _parser() -> argparse.ArgumentParser:
 def _chosen(only: str) -> list[Subgraph]:
     from cleave.bench.subgraphs import subgraphs
 
-    wanted = [part for part in only.split(",") if part] or [""]
-    found = [each for name, each in subgraphs().items() if any(part in name for part in wanted)]
-    if not found:
-        raise CleaveError(f"no subgraph is called '{only}'", notes=(f"subgraphs: {', '.join(subgraphs())}",))
-    return found
+    known, wanted = subgraphs(), [part for part in only.split(",") if part]
+    for part in wanted:
+        if not fnmatch.filter(known, part):
+            raise CleaveError(f"no subgraph is called '{part}'", notes=(f"subgraphs: {', '.join(known)}",))
+    return [each for name, each in known.items() if not wanted or any(fnmatch.fnmatchcase(name, p) for p in wanted)]
 
 
 def _list(parsed: argparse.Namespace) -> int:

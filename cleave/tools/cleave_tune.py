@@ -41,8 +41,13 @@ def _parser() -> argparse.ArgumentParser:
 def _list(store: Path) -> int:
     from cleave.tuner.store import Store
 
-    for what, microseconds in Store(store).rows():
+    if not store.is_file():
+        raise CleaveError(f"there is no file {store}", notes=("cleave-tune IN.mlir --store FILE makes one",))
+    rows = Store(store).rows()
+    for what, microseconds in rows:
         print(f"{microseconds:9.1f} µs  {what}")
+    if not rows:
+        print(f"{store} has no results", file=sys.stderr)
     return 0
 
 

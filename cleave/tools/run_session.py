@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cleave.bindings import ir
 from cleave.dialects.cleave import choices_of, facts_of
 from cleave.errors import CleaveError, Position
+from cleave.lowering import run_functions
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import name_of
@@ -20,7 +21,7 @@ from cleave.passes.steps import Step
 from cleave.runtime.bind_sizes import CHOICE, bind_form, bind_sizes
 from cleave.runtime.choose_sizes import PARTS, choose_free, choose_sizes
 from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
-from cleave.tools import arrays, command_line, run_functions
+from cleave.tools import arrays, command_line
 from cleave.tools.files import Source
 from cleave.tools.internal_error import describe_exception
 from cleave.tools.isolation import Watch

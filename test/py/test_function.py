@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from cleave import Package, f16, f32
 from cleave.errors import CleaveError
 from cleave.function import Function, bucket
 from cleave.lowering.package import _without
+from cleave.runtime.call import Operands
 from cleave.runtime.launch_plan import Launch, LaunchPlan
 
 
@@ -94,6 +96,12 @@ func.func @double(%x: tensor<?x?xf32, #cleave.dims<["m", "n"]>>) -> tensor<?x?xf
         np.testing.assert_array_equal(cleave.compile(source)(x), 2 * x)
     with pytest.raises(CleaveError, match="cannot read"):
         cleave.compile(tmp_path / "none.mlir")
+    with pytest.raises(CleaveError, match="cannot read none: No such file"):
+        cleave.compile("none")
+    path.write_text("func.func @f( {")
+    with pytest.raises(CleaveError) as caught:
+        cleave.compile(path)
+    assert str(caught.value).startswith(f"{path}:1:")
     with pytest.raises(CleaveError, match="there is no function 'other'"):
         cleave.compile(text, "other")
     with pytest.raises(CleaveError) as caught:
@@ -106,6 +114,75 @@ def test_sizes_that_are_asked_for_are_all_that_is_compiled() -> None:
     inputs = _inputs(70, 70)
     np.testing.assert_allclose(function(*inputs), _expected(*inputs), atol=2e-3)
     assert len(function._variants) == 1
+
+
+def test_tensors_by_name() -> None:
+    q, k, v = _inputs(5, 7)
+    expected = attention(q, k, v)
+    np.testing.assert_array_equal(attention(q, v=v, k=k), expected)
+    with pytest.raises(CleaveError, match="'w' is no argument of attention"):
+        attention(q, k, w=v)
+    with pytest.raises(CleaveError, match="'q' is given twice"):
+        attention(q, k, q=v)
+    with pytest.raises(CleaveError, match="the argument 'v' of attention is missing"):
+        attention(q, k=k)
+
+
+@cleave.jit
+def parts(x: f32["m n"]) -> f32:
+    return x.split("n", ["s", "t=ceildiv(n,s)"]).sum("t")
+
+
+def test_sizes_that_no_tensor_binds_must_be_given() -> None:
+    """What the result is depends on them."""
+    x = np.arange(21, dtype=np.float32).reshape(3, 7)
+    np.testing.assert_array_equal(parts(x, sizes={"s": 2}), np.stack([x[:, :4].sum(1), x[:, 4:].sum(1)], 1))
+    with pytest.raises(CleaveError, match="no argument gives size 's' a value"):
+        parts(x)
+    with pytest.raises(CleaveError, match="no argument gives size 's' a value"):
+        parts.package(sizes=[{"m": 16, "n": 16}])(x)
+    with pytest.raises(CleaveError, match="parts has no size 'q'"):
+        parts(x, sizes={"s": 2, "q": 3})
+
+
+def test_a_slice_that_leaves_its_dim_is_refused() -> None:
+    @cleave.jit
+    def head(x: f32["m n"]) -> f32["m e=8"]:
+        return x.slice("n", "e=8", offset=2) * 2
+
+    x = np.arange(30, dtype=np.float32).reshape(3, 10)
+    np.testing.assert_array_equal(head(x), 2 * x[:, 2:])
+    with pytest.raises(CleaveError, match=r"requires 10 <= n, which does not hold for n = 9 \(x\)"):
+        head(x[:, :9])
+
+
+class _Torch:
+    """As much of a PyTorch tensor on a GPU as a call looks at before it launches."""
+
+    is_cuda = True
+
+    def __init__(self, address: int, contiguous: bool, copied: str = "") -> None:
+        self.address, self.dense, self.copied = address, contiguous, copied
+
+    def is_contiguous(self) -> bool:
+        return self.dense
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def contiguous(self) -> _Torch:
+        return _Torch(512, contiguous=True, copied="contiguous")
+
+    def clone(self) -> _Torch:
+        return _Torch(512, contiguous=True, copied="clone")
+
+
+def test_tensors_that_kernels_cannot_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=_Torch))
+    given = [_Torch(256, contiguous=True), _Torch(256, contiguous=False), _Torch(258, contiguous=True)]
+    operands = Operands.of(given)
+    assert operands.kind == "torch" and operands.values[0] is given[0]
+    assert [value.copied for value in operands.values] == ["", "contiguous", "clone"]
 
 
 # --- packages --------------------------------------------------------------------------------------------------------
@@ -186,6 +263,8 @@ def test_what_the_compiler_refuses_is_replaced_by_the_launches_it_stands_for() -
         (lambda: cleave.jit(3), "a int is no function to trace"),  # type: ignore[arg-type]
         (lambda: cleave.compile(None), "a NoneType is no program"),  # type: ignore[arg-type]
         (lambda: Function("", name="f", sizes="m=3"), "a list of dictionaries"),  # type: ignore[arg-type]
+        (lambda: cleave.jit(static="d f")(attention.__wrapped__), "attention has no size 'f'"),  # type: ignore[attr-defined]
+        (lambda: cleave.jit(static=3)(attention.__wrapped__), "names of sizes"),  # type: ignore[arg-type]
         (lambda: attention.specialised(q=3), "attention has no size 'q'"),
         (lambda: attention.specialised(d="3"), "the size 'd' is '3', no integer"),  # type: ignore[arg-type]
     ],

@@ -26,7 +26,7 @@ func.func @result_dims(%a: !A, %b: !B) -> !C {
 !B = tensor<4x8xf32, #cleave.dims<["m", "k=8"]>>
 func.func @not_provable(%a: !A, %b: !B) -> !A {
   // expected-error @+2 {{'cleave.add' cannot prove that dimension 'k' has one size: k and, in operand 1, 8}}
-  // expected-note @+1 {{add a fact such as cleave.facts = ["k = 8"]}}
+  // expected-note @+1 {{state the fact "k = 8" (cleave.facts, facts= of jit)}}
   %0 = "cleave.add"(%a, %b) : (!A, !B) -> !A
   return %0 : !A
 }

@@ -1,4 +1,4 @@
-"""The function that ``cleave-run`` runs, and what else of its module that needs."""
+"""The function of a module that is compiled and run, and what else of the module that needs."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _specs(prefix: str, types: list[ir.Type]) -> list[TensorSpec]:
 
 def _spec(name: str, type_: ir.Type) -> TensorSpec:
     if not isinstance(type_, ir.RankedTensorType):
-        raise CleaveError(f"{name} is of type {type_}; cleave-run takes and returns ranked tensors")
+        raise CleaveError(f"{name} is of type {type_}; only ranked tensors are taken and returned")
     if type_.encoding is not None and "#cleave.dims" in str(type_.encoding):
         decoded, extents = cleave.decode(type_)
         return TensorSpec(name, decoded.dtype, tuple(map(str, decoded.dims)), extents)
