@@ -12,7 +12,7 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, Stop, compile_many
 from cleave.lowering.targets import Target
 from cleave.lowering.to_triton import ARGUMENTS, KERNEL_MODULE, number_attribute
-from cleave.lowering.verify_ttir import check_ttir
+from cleave.lowering.verify_ttir import check_kernel
 from cleave.lowering.workers import Workers
 from cleave.runtime.ttir_assembly import NOTHING, TRIGGER, WAIT
 
@@ -61,7 +61,7 @@ def _kernel_module(op: ir.Operation) -> KernelModule:
     defaults = Options()
     num_warps = number_attribute(op, "cleave.num_warps") or defaults.num_warps
     num_stages = number_attribute(op, "cleave.num_stages") or defaults.num_stages
-    check_ttir(op, num_stages=num_stages)
+    check_kernel(op, num_stages=num_stages)
     name = str(cleave.plain("string", op.attributes[KERNEL_MODULE]))
     arguments = tuple(cleave.plain("strings", op.attributes[ARGUMENTS])) if ARGUMENTS in op.attributes else ()
     text = str(op.get_asm(print_generic_op_form=True, enable_debug_info=True))

@@ -10,7 +10,7 @@ from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, Size, parse
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.lowering.to_triton import Surroundings, lower_kernel, number_attribute
-from cleave.lowering.verify_ttir import verify_ttir
+from cleave.lowering.verify_ttir import verify_kernel
 from cleave.lowering.views import View, tensor_of, view_of
 from cleave.passes.diagnostics import position_of
 
@@ -31,21 +31,24 @@ class LowerToTriton:
         if not ctx.allow_unregistered_dialects:  # Triton's own ops; MLIR aborts where a pass manager runs on ``ctx``
             ctx.allow_unregistered_dialects = True
         problems: list[CleaveError] = []
-        for func in _kernels(module):
-            around = _surroundings(func, module)
+        for func in kernels_of(module):
             with ctx, ir.InsertionPoint(func):
-                lowered = lower_kernel(func, around)
-            problems += verify_ttir(lowered, num_stages=number_attribute(lowered, "cleave.num_stages"))
+                lowered = self.lowered(func, module)
+            problems += verify_kernel(lowered, num_stages=number_attribute(lowered, "cleave.num_stages"))
             _declare(func)
         if problems:
             raise CleaveErrors(problems)
+
+    def lowered(self, func: ir.Operation, module: ir.Module) -> ir.Operation:
+        """The module of one kernel, made at the current insertion point."""
+        return lower_kernel(func, surroundings(func, module))
 
 
 def _functions(module: ir.Module) -> list[ir.Operation]:
     return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
 
 
-def _kernels(module: ir.Module) -> list[ir.Operation]:
+def kernels_of(module: ir.Module) -> list[ir.Operation]:
     return [f for f in _functions(module) if "cleave.kernel" in f.attributes and list(f.regions[0].blocks)]
 
 
@@ -60,7 +63,8 @@ def _declare(func: ir.Operation) -> None:
 # --- what the module says of a kernel ---------------------------------------------------------------------------------
 
 
-def _surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
+def surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
+    """What the module around a kernel says of its tensors and sizes."""
     launches = _launches(func, module)
     hosts = [_enclosing_function(launch) for launch in launches]
     facts = Facts.parse(dict.fromkeys(text for f in (func, *hosts) for text in cleave.facts_of(f).texts))

@@ -42,7 +42,7 @@ def parse_version(version: str) -> Version:
 
 def _descriptors(text: str) -> str:
     """The block of a tensor descriptor is no longer spelt as a tensor."""
-    return re.sub(r"!tt\.tensordesc<tensor<([^<>]*)>>", r"!tt.tensordesc<\1>", text)
+    return re.sub(r"!tt\.tensordesc<tensor<([^<>]*(?:<\{[^{}]*\}>)?)>>", r"!tt.tensordesc<\1>", text)
 
 
 def _cache_policies(text: str) -> str:

@@ -79,6 +79,10 @@ class _Job:
     def run(self) -> dict[str, Any]:
         result, metadata, backend = self.result, self.metadata, self.backend
         module, self.context = self.timed("parse", lambda: _parse(self.text, backend))
+        if _has_layouts(self.text):
+            metadata["tensordesc_meta"] = module.get_tensordesc_metadata()
+            result["ttir"] = result["ttgir"] = str(module)
+            return self.assembled(module)
         self.timed("ttir", lambda: backend.make_ttir(module, metadata, self.options, self.arch))
         result["ttir"] = str(module)
         if self.stop == "ttir":
@@ -87,7 +91,12 @@ class _Job:
         result["ttgir"] = str(module)
         if self.options.num_stages > 1 and narrow_copies.feed_wgmma(result["ttgir"]):
             return self.unpipelined().run()
-        if self.stop == "ttgir":
+        return self.assembled(module)
+
+    def assembled(self, module: Any) -> dict[str, Any]:
+        """From TTGIR on."""
+        result, metadata, backend = self.result, self.metadata, self.backend
+        if self.stop in ("ttir", "ttgir"):
             return result
         if self.stop == "shared":
             metadata["shared"] = self.timed("shared", lambda: _shared(module, self.arch))
@@ -116,6 +125,11 @@ def _parse(text: str, backend: Any) -> tuple[Any, Any]:
         os.close(file)
     module.context = context
     return module, context
+
+
+def _has_layouts(text: str) -> bool:
+    """Whether a module is TTGIR already."""
+    return "ttg.target" in text
 
 
 def _shared(module: Any, arch: int) -> int:

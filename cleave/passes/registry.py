@@ -31,6 +31,7 @@ PASSES: Mapping[str, str] = {
     "cleave-superopt": "cleave.passes.superopt:Superopt",
     "cleave-schedule": "cleave.lowering.compile_candidates:Schedule",
     "cleave-lower-to-triton": "cleave.lowering.lower_to_triton:LowerToTriton",
+    "cleave-lower-to-ttgir": "cleave.lowering.lower_to_ttgir:LowerToTtgir",
     "cleave-verify": "cleave.passes.verify:Verify",
     "cleave-cse": "cleave.passes.cse:Cse",
     "cleave-dce": "cleave.passes.dce:Dce",
@@ -40,7 +41,13 @@ PASSES: Mapping[str, str] = {
 # cse and a dce of its own.
 SHORT_NAMES: Mapping[str, str] = {
     name.removeprefix("cleave-"): name
-    for name in ("cleave-import-linalg", "cleave-superopt", "cleave-schedule", "cleave-lower-to-triton")
+    for name in (
+        "cleave-import-linalg",
+        "cleave-superopt",
+        "cleave-schedule",
+        "cleave-lower-to-triton",
+        "cleave-lower-to-ttgir",
+    )
 }
 
 

@@ -8,7 +8,7 @@ from ttir_samples import attention, function, matmul
 from cleave.bindings import context, ir
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.lowering.ttir_race import hold_back_register_operands, races
-from cleave.lowering.verify_ttir import check_ttir, verify_ttir
+from cleave.lowering.verify_ttir import check_kernel, verify_ttir
 
 X = {"x": "!tt.ptr<f32>", "y": "!tt.ptr<i1>", "n": "i32"}
 AT = 'loc("user.py":7:2)'
@@ -205,7 +205,7 @@ def test_all_problems_are_reported() -> None:
     text = function(body, X, "k-1")
     assert len(problems(text)) == 3
     with context(allow_unregistered=True), pytest.raises(CleaveErrors) as caught:
-        check_ttir(ir.Module.parse(text).operation)
+        check_kernel(ir.Module.parse(text).operation)
     assert len(caught.value.errors) == 3
 
 

@@ -1,0 +1,331 @@
+"""A warpgroup that computes: the ops of a kernel on registers, its products as ``wgmma`` on buffers that others fill.
+
+Products are started and go on by themselves; one is waited for where its result is first needed, and with it all that
+were started before. When the last reader of a buffer is done, the buffer is released.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cleave.bindings import ir
+from cleave.errors import CleaveError
+from cleave.lowering import encodings, tt, ttg
+from cleave.lowering.encodings import Encoding, LeftOperand, barrier
+from cleave.lowering.producer import part_slot
+from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile
+from cleave.lowering.rings import Buffers, Ring, State, next_state
+from cleave.runtime.ttir_assembly import TRIGGER, WAIT
+
+Place = tuple[ir.Value, Encoding]
+
+
+@dataclass(eq=False)
+class Held:
+    """A buffer that is being read, by so many ops that are not done."""
+
+    ring: Ring
+    slot: ir.Value
+    readers: int
+    in_registers: bool = False
+
+
+class Scope:
+    """What the values of the source are here; one iteration has one, within that of what surrounds its loop."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.values: ChainMap[ir.Value, ir.Value] = outer.values.new_child() if outer else ChainMap()
+        self.copies: ChainMap[Place, ir.Value] = outer.copies.new_child() if outer else ChainMap()
+        self.held: ChainMap[ir.Value, Held] = outer.held.new_child() if outer else ChainMap()
+
+
+@dataclass(eq=False)
+class Product:
+    """One that has been started: its result, and the left operand if that is in registers, by their places."""
+
+    place: Place
+    scope: Scope
+    held: list[Held]
+    left: Place | None = None
+    added_to: bool = False  # by a later product, whose result stands for both
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What consumers and producer of a kernel agree on."""
+
+    block: ir.Block
+    layouts: Layouts
+    rings: Mapping[ir.Value, Ring]
+
+
+@dataclass
+class Consumer:
+    """Emits the body of one of the partitions at the current insertion point."""
+
+    kernel: Kernel
+    part: int
+    buffers: Sequence[Buffers]
+    scope: Scope
+    flying: list[Product] = field(default_factory=list[Product])
+    states: dict[Ring, State] = field(default_factory=dict[Ring, State])
+    waits: int = 0
+
+    @property
+    def layouts(self) -> Layouts:
+        return self.kernel.layouts
+
+    def emit(self) -> None:
+        self.true, self.false = ttg.boolean(True), ttg.boolean(False)
+        zero = ttg.i32(0)
+        self.states = {ring: State(zero, zero) for ring in dict.fromkeys(self.kernel.rings.values())}
+        self.ops([view.operation for view in self.kernel.block.operations])
+        self.settle_all()
+
+    # --- values ---
+
+    def value(self, value: ir.Value) -> ir.Value:
+        """A scalar, pointer or argument."""
+        return self.scope.values[value]
+
+    def tile(self, value: ir.Value, encoding: Encoding) -> ir.Value:
+        """A tile in registers."""
+        if value in self.layouts.resident:
+            self._read(value)
+        for place in ((value, each) for each in self.layouts.of(value)):
+            self._settle(place)
+        if (value, encoding) not in self.scope.copies:
+            natural = self.layouts.natural[value]
+            changed = ttg.retyped(self.scope.copies[value, natural], tt.shape_of(value), encoding)
+            self.scope.copies[value, encoding] = changed
+        return self.scope.copies[value, encoding]
+
+    def either(self, value: ir.Value, encoding: Encoding | None) -> ir.Value:
+        return self.value(value) if encoding is None else self.tile(value, encoding)
+
+    # --- buffers ---
+
+    def hold(self, load: ir.Value) -> Held:
+        """The buffer with what a descriptor loads, waited for at its first use."""
+        if load not in self.scope.held:
+            ring = self.kernel.rings[load]
+            state = self.states[ring]
+            full = ttg.element(self.buffers[ring.number].full, state.slot, barrier())
+            ttg.wait(full, state.phase, self.true)
+            self.scope.held[load] = Held(ring, state.slot, self.readers(load))
+            if ring.reused:
+                self.states[ring] = next_state(ring, state)
+        return self.scope.held[load]
+
+    def readers(self, load: ir.Value) -> int:
+        """How many products read a load, and 1 for all that read it into registers."""
+        values = [load, *(use.owner.operation.results[0] for use in load.uses if _is_transpose(use.owner.operation))]
+        block = load.owner.operation.block
+        readers: list[ir.Operation] = []
+        for use in (use for value in values for use in value.uses if _multiplies(use)):
+            reader = _ancestor(use.owner.operation, block)
+            readers += [] if reader in readers else [reader]
+        registers = any(self.layouts.wanted[value] for value in values)
+        return len(readers) + registers
+
+    def view(self, value: ir.Value) -> tuple[ir.Value, Held]:
+        """A tile in shared memory."""
+        owner = value.owner.operation
+        if owner.name == "tt.trans":
+            buffer, held = self.view(owner.operands[0])
+            ring = held.ring
+            turned = ttg.shared_matrix(ring.shape[1], ring.bits, transposed=True)
+            return ttg.transposed(buffer, encodings.memdesc(ring.shape[::-1], ring.element, turned)), held
+        held = self.hold(value)
+        ring = held.ring
+        slot = part_slot(ring, held.slot, self.part if ring.parts > 1 else 0)
+        return ttg.element(self.buffers[ring.number].tiles, slot, ring.tile_type), held
+
+    def _read(self, value: ir.Value) -> None:
+        """Make all copies of it in registers that are wanted."""
+        wanted = list(self.layouts.wanted[value])
+        if all((value, encoding) in self.scope.copies for encoding in wanted):
+            return
+        buffer, held = self.view(value)
+        element = value.type.element_type
+        for encoding in wanted:
+            type_ = encodings.tensor(tt.shape_of(value), element, encoding)
+            self.scope.copies[value, encoding] = ttg.read(buffer, type_)
+        held.in_registers = True
+        self.done_reading(held)
+
+    def done_reading(self, held: Held) -> None:
+        held.readers -= 1
+        if held.readers == 0:
+            self.release(held.ring, held.slot, self.true, fence=held.in_registers)
+
+    def release(self, ring: Ring, slot: ir.Value, pred: ir.Value, *, fence: bool = False) -> None:
+        empty = self.buffers[ring.number].empty
+        if empty is None:
+            return
+        if fence:
+            ttg.fence()
+        ttg.arrive(ttg.element(empty, slot, barrier()), pred)
+
+    # --- products ---
+
+    def product(self, op: ir.Operation) -> None:
+        left, right, start = op.operands
+        encoding = encodings.accumulator(tt.shape_of(op.results[0])[1])
+        held: list[Held] = []
+        place: Place | None = None
+        if left in self.layouts.resident:
+            a, of_left = self.view(left)
+            held.append(of_left)
+        else:
+            place = (left, LeftOperand(encoding))
+            a = self.tile(*place)
+        b, of_right = self.view(right)
+        held += [] if of_right in held else [of_right]
+        result = ttg.product(a, b, self._start(start, encoding), self.false if constant_zero(start) else self.true)
+        self.scope.copies[op.results[0], encoding] = result
+        self.flying.append(Product((op.results[0], encoding), self.scope, held, place))
+
+    def _start(self, start: ir.Value, encoding: Encoding) -> ir.Value:
+        """The accumulator: what another product, which may still run, adds to, too."""
+        before = self._flying(((start, encoding)))
+        if before is None:
+            return self.tile(start, encoding)
+        before.added_to = True
+        return self.scope.copies[start, encoding]
+
+    def _flying(self, place: Place) -> Product | None:
+        found = self.scope.copies.get(place)
+        return next((p for p in self.flying if p.place == place and p.scope.copies[place] == found), None)
+
+    def _settle(self, place: Place) -> None:
+        product = self._flying(place)
+        if product is not None:
+            self.settle(self.flying.index(product) + 1)
+
+    def settle_all(self) -> None:
+        self.settle(len(self.flying))
+
+    def settle(self, count: int) -> None:
+        """Wait for the first ``count`` products."""
+        done, self.flying = self.flying[:count], self.flying[count:]
+        if not done:
+            return
+        self.waits += 1
+        self.awaited(done, len(self.flying))
+        for product in done:
+            for held in product.held:
+                self.done_reading(held)
+
+    def awaited(self, products: Sequence[Product], pending: int) -> None:
+        """Wait; left operands in registers are listed, so that nothing takes their registers before."""
+        places = [(product.scope, product.place) for product in products if not product.added_to]
+        places += [(product.scope, product.left) for product in products if product.left]
+        unique = list({scope.copies[place]: (scope, place) for scope, place in places}.values())
+        results = ttg.await_products([scope.copies[place] for scope, place in unique], pending)
+        for (scope, place), result in zip(unique, results, strict=True):
+            scope.copies[place] = result
+
+    # --- ops ---
+
+    def ops(self, ops: Sequence[ir.Operation]) -> None:
+        for op in ops:
+            with op.location:
+                self.op(op)
+
+    def op(self, op: ir.Operation) -> None:
+        if op.results and op.results[0] in self.layouts.resident:
+            return
+        if op.name == "tt.dot":
+            self.product(op)
+        elif op.name == "scf.for":
+            from cleave.lowering.consumer_loops import loop
+
+            self.settle_all()
+            self._hold_for(op)
+            loop(self, op)
+        elif op.name == "scf.if":
+            self._branches(op)
+        elif op.name != "tt.return":
+            self.plain(op)
+
+    def _hold_for(self, op: ir.Operation) -> None:
+        """Wait here for buffers that are read within a region: there it would be once for each iteration."""
+        inside: list[ir.Value] = []
+
+        def visit(inner: ir.Operation) -> ir.WalkResult:
+            inside.extend(self._loads_of(inner))
+            return ir.WalkResult.ADVANCE
+
+        op.walk(visit, ir.WalkOrder.PRE_ORDER)
+        for load in dict.fromkeys(inside):
+            if load.owner.operation.block == op.block:
+                self.hold(load)
+
+    def _loads_of(self, op: ir.Operation) -> list[ir.Value]:
+        found: list[ir.Value] = []
+        for operand in op.operands:
+            if operand in self.layouts.resident:
+                owner = operand.owner.operation
+                found.append(owner.operands[0] if owner.name == "tt.trans" else operand)
+        return found
+
+    def _branches(self, op: ir.Operation) -> None:
+        self.settle_all()
+        branches = tt.create("scf.if", [], [self.value(op.operands[0])], regions=2)
+        for source, target in zip(op.regions, branches.regions, strict=True):
+            for block in source.blocks:
+                outer, self.scope = self.scope, Scope(self.scope)
+                with ir.InsertionPoint(ir.Block.create_at_start(target, [])):
+                    self.ops([view.operation for view in block.operations][:-1])
+                    self.settle_all()
+                    tt.create("scf.yield", [], [])
+                self.scope = outer
+
+    def plain(self, op: ir.Operation) -> None:
+        """An op on registers, once for each layout of its result."""
+        if op.name == "tt.elementwise_inline_asm" and _text(op) not in (TRIGGER, WAIT):
+            raise CleaveError("inline assembly that blocks meet in is for all threads of a block")
+        if not (op.results and is_tile(op.results[0])):
+            self._clone(op, None)
+            return
+        for encoding in self.layouts.of(op.results[0]):
+            self._clone(op, encoding)
+
+    def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
+        taken = dict(self.layouts.taken(op, encoding) if encoding else self.layouts.operands(op))
+        operands = [self.either(operand, taken.get(operand)) for operand in op.operands]
+        copied = op.clone()
+        for number, operand in enumerate(operands):
+            copied.operands[number] = operand
+        for result, copy in zip(op.results, copied.results, strict=True):
+            if encoding is None or not is_tile(result):
+                self.scope.values[result] = copy
+                continue
+            type_ = encodings.tensor(tt.shape_of(result), result.type.element_type, encoding)
+            copy.set_type(type_)
+            if op.name == "arith.constant":
+                splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
+                copied.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, splat)
+            self.scope.copies[result, encoding] = copy
+
+
+def _text(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["asm_string"]).value
+
+
+def _is_transpose(op: ir.Operation) -> bool:
+    return op.name == "tt.trans"
+
+
+def _multiplies(use: ir.OpOperand) -> bool:
+    return use.owner.operation.name == "tt.dot" and use.operand_number < 2
+
+
+def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:
+    """The op of ``block`` that has ``op`` within it."""
+    while op.block != block:
+        op = op.parent.operation
+    return op

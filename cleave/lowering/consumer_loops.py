@@ -1,0 +1,304 @@
+"""Loops of a consumer: in order, with the products of an iteration running into the next one, or rotated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleave.bindings import ir
+from cleave.lowering import tt, ttg
+from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
+from cleave.lowering.loop_plan import LoopPlan, plan_of
+from cleave.lowering.register_layouts import is_tile
+from cleave.lowering.rings import Ring, State, slot_before
+
+
+def loop(consumer: Consumer, op: ir.Operation) -> None:
+    """Emit a loop of the source."""
+    plan = plan_of(op, consumer.layouts.resident)
+    if plan is None:
+        _InOrder(consumer, op).emit()
+    else:
+        _Rotated(consumer, op, plan).emit()
+
+
+class _Loop:
+    def __init__(self, consumer: Consumer, op: ir.Operation) -> None:
+        self.consumer, self.op = consumer, op
+        self.block: ir.Block = op.regions[0].blocks[0]
+        *ops, end = [view.operation for view in self.block.operations]
+        self.ops, self.yielded = ops, list(end.operands)
+        self.index, *self.arguments = self.block.arguments
+        self.rings = _rings_within(op, consumer)
+        self.low, self.high, self.step = (consumer.value(operand) for operand in list(op.operands)[:3])
+
+    def place(self, argument: ir.Value) -> Place | None:
+        """Where a carried tile is; None for a scalar."""
+        return (argument, self.consumer.layouts.natural[argument]) if is_tile(argument) else None
+
+    def starts(self) -> list[ir.Value]:
+        return [self.carried(start, number) for number, start in enumerate(list(self.op.operands)[3:])]
+
+    def carried(self, value: ir.Value, number: int) -> ir.Value:
+        """What argument ``number`` is given when the source gives it ``value``."""
+        place = self.place(self.arguments[number])
+        return self.consumer.either(value, place[1] if place else None)
+
+    def bind(self, scope: Scope, value: ir.Value, number: int, given: ir.Value) -> None:
+        """The source's ``value``, an argument's or result's, is this."""
+        place = self.place(self.arguments[number])
+        if place:
+            scope.copies[value, place[1]] = given
+        else:
+            scope.values[value] = given
+
+    def states(self) -> list[ir.Value]:
+        found = [self.consumer.states[ring] for ring in self.rings]
+        return [value for state in found for value in (state.slot, state.phase)]
+
+    def set_states(self, values: Sequence[ir.Value]) -> None:
+        for number, ring in enumerate(self.rings):
+            self.consumer.states[ring] = State(values[2 * number], values[2 * number + 1])
+
+    def create(self, low: ir.Value, starts: Sequence[ir.Value]) -> tuple[ir.Operation, ir.Block]:
+        types = [start.type for start in starts]
+        created = tt.create("scf.for", types, [low, self.high, self.step, *starts], regions=1)
+        return created, ir.Block.create_at_start(created.regions[0], [low.type, *types])
+
+
+def _rings_within(op: ir.Operation, consumer: Consumer) -> list[Ring]:
+    found: dict[Ring, None] = {}
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        for result in inner.results:
+            if result in consumer.kernel.rings:
+                found[consumer.kernel.rings[result]] = None
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return list(found)
+
+
+class _InOrder(_Loop):
+    """The ops in the source's order. Where all products only add to what is carried, they run into the next iteration:
+    at its end those of the one before are waited for."""
+
+    def emit(self) -> None:
+        consumer, outer = self.consumer, self.consumer.scope
+        starts = self.starts()
+        created, block = self.create(self.low, [*starts, *self.states()])
+        index, *given = block.arguments
+        inside = Scope(outer)
+        inside.values[self.index] = index
+        for number, argument in enumerate(self.arguments):
+            self.bind(inside, argument, number, given[number])
+        consumer.scope = inside
+        with ir.InsertionPoint(block):
+            self.set_states(given[len(starts) :])
+            waits = consumer.waits
+            consumer.ops(self.ops)
+            running = self.running() if consumer.waits == waits else []
+            self.end(running)
+        consumer.scope = outer
+        self.set_states(list(created.results)[len(starts) :])
+        for number, result in enumerate(self.op.results):
+            self.bind(outer, result, number, created.results[number])
+        if running:
+            self.finish(running)
+
+    def running(self) -> list[Product]:
+        """The products that may run into the next iteration: all or none."""
+        consumer = self.consumer
+        flying = consumer.flying
+        kept = [product for product in flying if not product.added_to]
+        alone = all(self._only_added_to(product) for product in kept)
+        return flying if alone and not any(product.left for product in flying) else []
+
+    def _only_added_to(self, product: Product) -> bool:
+        value = product.place[0]
+        positions = [number for number, yielded in enumerate(self.yielded) if yielded == value]
+        if len(positions) != 1 or len(list(value.uses)) != 1:
+            return False
+        uses = list(self.arguments[positions[0]].uses)
+        return len(uses) == 1 and uses[0].owner.operation.name == "tt.dot" and uses[0].operand_number == 2
+
+    def end(self, running: list[Product]) -> None:
+        consumer = self.consumer
+        if running:
+            consumer.flying = []
+            consumer.awaited(running, len(running))
+            later = tt.compare("gt", consumer.value(self.index), self.low)
+            for held in self.unread(running):
+                consumer.release(held.ring, slot_before(held.ring, held.slot), later)
+        consumer.settle_all()
+        yields = [self.carried(value, number) for number, value in enumerate(self.yielded)]
+        tt.create("scf.yield", [], [*yields, *self.states()])
+
+    def unread(self, running: Sequence[Product]) -> list[Held]:
+        return list(dict.fromkeys(held for product in running for held in product.held))
+
+    def finish(self, running: Sequence[Product]) -> None:
+        """Behind the loop: the products of the last iteration."""
+        consumer = self.consumer
+        places: list[Place] = []
+        for number, result in enumerate(self.op.results):
+            if any(product.place[0] == self.yielded[number] for product in running):
+                places.append((result, consumer.layouts.natural[result]))
+        products = [Product(place, consumer.scope, []) for place in places]
+        consumer.awaited(products, 0)
+        some = tt.compare("gt", self.high, self.low)
+        for ring in dict.fromkeys(held.ring for held in self.unread(running)):
+            consumer.release(ring, slot_before(ring, consumer.states[ring].slot), some)
+
+
+@dataclass(frozen=True)
+class _Crossing:
+    """What the late part of an iteration takes over into the next one: tiles, scalars, buffers."""
+
+    places: tuple[Place, ...]
+    values: tuple[ir.Value, ...]
+    loads: tuple[ir.Value, ...]
+
+
+class _Rotated(_Loop):
+    """As ``loop_plan`` says. All of it stands in a branch that is taken where there is an iteration at all."""
+
+    def __init__(self, consumer: Consumer, op: ir.Operation, plan: LoopPlan) -> None:
+        super().__init__(consumer, op)
+        self.plan = plan
+        self.early = [number for number in range(len(self.arguments)) if number not in plan.late_yields]
+
+    def emit(self) -> None:
+        consumer, outer = self.consumer, self.consumer.scope
+        starts, states = self.starts(), self.states()
+        consumer.ops(self.plan.invariant)
+        some = tt.compare("gt", self.high, self.low)
+        types = [value.type for value in (*starts, *states)]
+        guarded = tt.create("scf.if", types, [some], regions=2)
+        with ir.InsertionPoint(ir.Block.create_at_start(guarded.regions[0], [])):
+            found = self.iterations(starts)
+            tt.create("scf.yield", [], [*found, *self.states()])
+        with ir.InsertionPoint(ir.Block.create_at_start(guarded.regions[1], [])):
+            tt.create("scf.yield", [], [*starts, *states])
+        consumer.scope = outer
+        self.set_states(list(guarded.results)[len(starts) :])
+        for number, result in enumerate(self.op.results):
+            self.bind(outer, result, number, guarded.results[number])
+
+    def iterations(self, starts: Sequence[ir.Value]) -> list[ir.Value]:
+        """The carried values after the last iteration."""
+        consumer, outer = self.consumer, self.consumer.scope
+        now = self.scope(outer, self.low, starts)
+        consumer.scope = now
+        consumer.ops(self.plan.first)
+        consumer.ops(self.plan.prepare)
+        consumer.settle_all()
+        crossing = self.crossing()
+        passed = self.passed(now, crossing)
+        second = tt.same("arith.addi", self.low, self.step)
+        created, block = self.create(second, [*passed, *self.states()])
+        index, *given = block.arguments
+        with ir.InsertionPoint(block):
+            self.set_states(given[len(passed) :])
+            before = self.received(outer, crossing, given)
+            carried = self.iteration(outer, before, index, given)
+            tt.create("scf.yield", [], [*self.passed(carried, crossing), *self.states()])
+        results = list(created.results)
+        self.set_states(results[len(passed) :])
+        last = self.received(outer, crossing, results)
+        self.late(last)
+        consumer.scope = last
+        consumer.ops(self.plan.finish)
+        consumer.settle_all()
+        late = {number: self.carried(self.yielded[number], number) for number in self.plan.late_yields}
+        return [late.get(number) or results[self.early.index(number)] for number in range(len(starts))]
+
+    def iteration(self, outer: Scope, before: Scope, index: ir.Value, given: Sequence[ir.Value]) -> Scope:
+        """Iteration ``index``, and the late part of the one before."""
+        consumer = self.consumer
+        now = Scope(outer)
+        now.values[self.index] = index
+        for place, number in enumerate(self.early):
+            self.bind(now, self.arguments[number], number, given[place])
+        consumer.scope = now
+        started, rest = self.first_parts()
+        consumer.ops(started)
+        self.late(before)
+        consumer.scope = now
+        consumer.ops(rest)
+        consumer.scope = before
+        consumer.ops(self.plan.finish)
+        for number in self.plan.late_yields:
+            value = self.yielded[number]
+            self.bind(now, self.arguments[number], number, self.carried(value, number))
+        consumer.scope = now
+        consumer.ops(self.plan.prepare)
+        return now
+
+    def first_parts(self) -> tuple[list[ir.Operation], list[ir.Operation]]:
+        """The ops up to the last product that waits for no other, and the rest."""
+        made: set[ir.Value] = set()
+        started, rest = list[ir.Operation](), list[ir.Operation]()
+        for op in self.plan.first:
+            operands = list(op.operands)[:2] if op.name == "tt.dot" else list(op.operands)
+            waits = any(operand in made for operand in operands)
+            if waits or (op.name == "tt.dot"):
+                made |= set(op.results)
+            (rest if waits else started).append(op)
+        return started, rest
+
+    def late(self, scope: Scope) -> None:
+        self.consumer.scope = scope
+        self.consumer.ops(self.plan.late)
+
+    # --- what crosses from one iteration to the next ---
+
+    def scope(self, outer: Scope, index: ir.Value, starts: Sequence[ir.Value]) -> Scope:
+        """Of the first iteration."""
+        inside = Scope(outer)
+        inside.values[self.index] = index
+        for number, argument in enumerate(self.arguments):
+            self.bind(inside, argument, number, starts[number])
+        return inside
+
+    def crossing(self) -> _Crossing:
+        """What the late part takes from the parts before it."""
+        consumer, layouts = self.consumer, self.consumer.layouts
+        inside = {value for op in (*self.plan.first, *self.plan.prepare) for value in op.results}
+        inside |= {self.index, *self.arguments}
+        places: dict[Place, None] = {}
+        values: dict[ir.Value, None] = {}
+        for op in (*self.plan.late, *self.plan.finish):
+            taken = dict(layouts.operands(op))
+            places.update(((v, e), None) for v, e in taken.items() if v in inside)
+            values.update((v, None) for v in op.operands if v in inside and not is_tile(v))
+        loads = [load for load in consumer.scope.held.maps[0] if consumer.scope.held[load].readers > 0]
+        return _Crossing(tuple(places), tuple(values), tuple(loads))
+
+    def passed(self, scope: Scope, crossing: _Crossing) -> list[ir.Value]:
+        """Of an iteration, for the next one: what the early part carries, and what crosses."""
+        consumer = self.consumer
+        consumer.scope = scope
+        consumer.settle_all()
+        early = [self.carried(self.yielded[number], number) for number in self.early]
+        tiles = [consumer.tile(*place) for place in crossing.places]
+        values = [consumer.value(value) for value in crossing.values]
+        return [*early, *tiles, *values, *(scope.held[load].slot for load in crossing.loads)]
+
+    def received(self, outer: Scope, crossing: _Crossing, given: Sequence[ir.Value]) -> Scope:
+        """The scope of the iteration before, of which only what crosses is left."""
+        consumer, inside = self.consumer, Scope(outer)
+        rest = list(given)[len(self.early) :]
+        for place in crossing.places:
+            inside.copies[place] = rest.pop(0)
+        for value in crossing.values:
+            inside.values[value] = rest.pop(0)
+        for load in crossing.loads:
+            held = consumer.scope.held.get(load)
+            readers = held.readers if held else self.late_readers(load)
+            inside.held[load] = Held(consumer.kernel.rings[load], rest.pop(0), readers)
+        return inside
+
+    def late_readers(self, load: ir.Value) -> int:
+        views = {load, *(use.owner.operation.results[0] for use in load.uses)}
+        return sum(any(operand in views for operand in op.operands) for op in self.plan.late)

@@ -1,0 +1,131 @@
+"""Where Triton puts the elements of tensors: layouts of registers and of shared memory, as TTGIR spells them (sm_90).
+
+Everything is for one warpgroup of four warps, the unit that issues ``wgmma``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleave.bindings import ir
+from cleave.lowering.tt import Shape
+
+WARPS = 4
+ROWS = 64
+"""Of one ``wgmma``: 16 for each warp."""
+_LARGEST_COLUMNS = 256
+_SWIZZLES = (128, 64, 32)  # bytes
+
+
+@dataclass(frozen=True)
+class Mma:
+    """The accumulator of ``wgmma`` with so many columns, for operands of 16 bits."""
+
+    columns: int
+
+    def __str__(self) -> str:
+        shape = f"instrShape = [16, {self.columns}, 16]"
+        return f"#ttg.nvidia_mma<{{versionMajor = 3, versionMinor = 0, warpsPerCTA = [{WARPS}, 1], {shape}}}>"
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Rows of 16 bytes for each thread where the tile is wide enough."""
+
+    size: Shape
+    threads: Shape
+    warps: Shape
+
+    def __str__(self) -> str:
+        order = ", ".join(str(axis) for axis in reversed(range(len(self.size))))
+        parts = zip(("sizePerThread", "threadsPerWarp", "warpsPerCTA"), (self.size, self.threads, self.warps), strict=True)
+        text = ", ".join(f"{name} = {list(extents)}" for name, extents in parts)
+        return f"#ttg.blocked<{{{text}, order = [{order}]}}>"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What is left of a layout without one dimension."""
+
+    dim: int
+    parent: Encoding
+
+    def __str__(self) -> str:
+        return f"#ttg.slice<{{dim = {self.dim}, parent = {self.parent}}}>"
+
+
+@dataclass(frozen=True)
+class LeftOperand:
+    """Operand A of a product with this accumulator, in registers."""
+
+    parent: Mma
+
+    def __str__(self) -> str:
+        return f"#ttg.dot_op<{{opIdx = 0, parent = {self.parent}, kWidth = 2}}>"
+
+
+Encoding = Mma | Blocked | Slice | LeftOperand
+
+
+def accumulator(columns: int) -> Mma:
+    return Mma(min(columns, _LARGEST_COLUMNS))
+
+
+def default(shape: Shape) -> Encoding:
+    """For a tile whose layout nothing else says: like an accumulator where it can be one."""
+    if len(shape) == 2 and shape[0] % ROWS == 0 and shape[1] % 8 == 0:
+        return accumulator(shape[1])
+    return _blocked(shape)
+
+
+def _blocked(shape: Shape) -> Blocked:
+    inner = max(1, min(8, shape[-1]))
+    lanes = max(1, min(32, shape[-1] // inner))
+    ones = (1,) * (len(shape) - 1)
+    if not ones:
+        return Blocked((inner,), (32,), (WARPS,))
+    return Blocked((*ones, inner), (*ones[1:], 32 // lanes, lanes), (WARPS, *ones))
+
+
+def tensor(shape: Shape, element: ir.Type, encoding: Encoding) -> ir.Type:
+    return ir.RankedTensorType.get(list(shape), element, ir.Attribute.parse(str(encoding)))
+
+
+# --- shared memory ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedMatrix:
+    """A matrix as copies by descriptors write it and ``wgmma`` reads it. ``rank`` is that of the descriptor's block."""
+
+    swizzle: int  # bytes
+    bits: int
+    transposed: bool = False
+    rank: int = 2
+
+    def __str__(self) -> str:
+        rank = f", rank = {self.rank}" if self.rank != 2 else ""
+        flipped = str(self.transposed).lower()
+        text = f"swizzlingByteWidth = {self.swizzle}, transposed = {flipped}, elementBitWidth = {self.bits}{rank}"
+        return f"#ttg.nvmma_shared<{{{text}}}>"
+
+
+def swizzle_of(columns: int, bits: int) -> int | None:
+    """The widest swizzle that rows of so many elements fill; None if they are too short for any."""
+    return next((width for width in _SWIZZLES if columns * bits >= 8 * width), None)
+
+
+def memdesc(shape: Shape, element: str, encoding: SharedMatrix | str) -> ir.Type:
+    extents = "x".join(map(str, shape))
+    return ir.Type.parse(f"!ttg.memdesc<{extents}x{element}, {encoding}, #ttg.shared_memory, mutable>")
+
+
+_BARRIER = "#ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>"
+
+
+def barriers(count: int) -> ir.Type:
+    return memdesc((count, 1), "i64", _BARRIER)
+
+
+def barrier() -> ir.Type:
+    return memdesc((1,), "i64", _BARRIER)

@@ -1,0 +1,32 @@
+"""``cleave-lower-to-ttgir``: kernels with contractions as warp-specialised TTGIR, the others as TTIR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cleave.bindings import ir
+from cleave.errors import CleaveError
+from cleave.lowering.lower_to_triton import LowerToTriton, kernels_of, surroundings
+from cleave.lowering.to_triton import lower_kernel
+from cleave.lowering.to_ttgir import lower_warp_specialised
+from cleave.passes.diagnostics import remark
+
+
+@dataclass(frozen=True)
+class LowerToTtgir(LowerToTriton):
+    """Lower scheduled kernels for sm_90 to TTGIR with partitions: a warp that copies, warpgroups that multiply.
+
+    What has no such form goes to Triton's IR as ``cleave-lower-to-triton`` does it, with a remark that says why.
+    """
+
+    unregistered_ops: ClassVar[bool] = True
+
+    def lowered(self, func: ir.Operation, module: ir.Module) -> ir.Operation:
+        around = surroundings(func, module)
+        try:
+            return lower_warp_specialised(func, around)
+        except CleaveError as error:
+            name = ir.StringAttr(func.attributes["sym_name"]).value
+            remark(func.location, f"'{name}' is lowered to TTIR: {error.message}", error.notes)
+            return lower_kernel(func, around)

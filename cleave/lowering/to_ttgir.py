@@ -1,0 +1,294 @@
+"""A scheduled kernel as warp-specialised TTGIR for sm_90: one warp copies tiles, warpgroups multiply and compute.
+
+The kernel's rows are divided among the consumers, its TTIR is made once for any of them (``row_split``), and from that
+each partition takes its part: the producer the loops and copies, the consumers all but the copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.errors import CleaveError
+from cleave.lowering import encodings, row_split, tt, ttg
+from cleave.lowering.consumer import Consumer, Kernel, Scope
+from cleave.lowering.producer import Producer, Row
+from cleave.lowering.register_layouts import Layouts, resident_values
+from cleave.lowering.rings import Buffers, Ring, rings_of
+from cleave.lowering.row_split import FIRST_ROW, Split
+from cleave.lowering.targets import Target
+from cleave.lowering.to_triton import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, Surroundings, lower_kernel
+from cleave.lowering.ttir_types import ttir_type
+from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
+
+_ARCHITECTURE = "sm_90"
+_NUMBERS = ("f16", "bf16")
+_RESERVED = 2048
+"""Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
+REGISTERS = {1: (24,), 2: (240, 24)}
+"""Per thread of the partitions after the first, which has the rest of 168 for each (255 where there is one consumer)."""
+
+
+def lower_warp_specialised(func: ir.Operation, around: Surroundings) -> ir.Operation:
+    """Build, at the current insertion point, the module with the TTGIR of the kernel ``func``.
+
+    CleaveError, with the reason, for what has no such form; nothing is left behind then.
+    """
+    reason = CleaveError("no dimension of its tiles can be divided between two warpgroups of 64 rows")
+    found: list[_Module] = []
+    try:
+        for split in row_split.splits(func):
+            try:
+                found.append(_Module(func, around, split))
+            except CleaveError as error:
+                reason = error
+        if not found:
+            raise reason
+        return min(found, key=_Module.operand_traffic).build()
+    finally:
+        for each in found:
+            each.erase()
+
+
+def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
+    texts = dict.fromkeys((*around.facts.texts, *cleave.facts_of(part).texts))
+    return replace(around, facts=type(around.facts).parse(list(texts)))
+
+
+def _part(func: ir.Operation, around: Surroundings, split: Split) -> tuple[ir.Operation, ir.Operation]:
+    """The tile program of any part, and the module with its TTIR."""
+    part = row_split.part_of(func, split)
+    part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
+    part.attributes[DESCRIPTORS] = ir.UnitAttr.get()
+    try:
+        return part, lower_kernel(part, _with_facts(part, around))
+    except CleaveError:
+        part.erase()
+        raise
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """One of the function's, as the TTIR has it."""
+
+    text: str
+    value: ir.Value
+    hint: ir.Attribute
+
+
+class _Module:
+    """The kernel divided in one way; until ``erase`` the TTIR of any part stands beside it."""
+
+    def __init__(self, func: ir.Operation, around: Surroundings, split: Split) -> None:
+        self.split = split
+        self.func, self.source = _part(func, around, split)
+        try:
+            self._analyse()
+        except CleaveError:
+            self.erase()
+            raise
+
+    def erase(self) -> None:
+        self.source.erase()
+        self.func.erase()
+
+    def _analyse(self) -> None:
+        split = self.split
+        self.function = self.source.regions[0].blocks[0].operations[0].operation
+        self.block: ir.Block = self.function.regions[0].blocks[0]
+        self.arguments = list(self._arguments())
+        self.loads = [op for op in _walk(self.function) if op.name == "tt.descriptor_load"]
+        self._check()
+        self.rows = {a.value: row for a in self.arguments if (row := self._row(a)) is not None}
+        parts = {load.results[0]: split.parts if load.operands[0] in self.rows else 1 for load in self.loads}
+        capacity = Target.parse(_ARCHITECTURE).shared_per_block - _RESERVED
+        self.rings = rings_of(self.loads, parts, capacity)
+        resident = resident_values(self.loads)
+        self.kernel = Kernel(self.block, Layouts(self.block, resident), self.rings)
+
+    def _arguments(self) -> Iterator[_Argument]:
+        texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])
+        hints = ir.ArrayAttr(self.function.attributes["arg_attrs"])
+        for text, value, hint in zip(texts, self.block.arguments, hints, strict=True):
+            yield _Argument(text, value, hint)
+
+    def _check(self) -> None:
+        """CleaveError for what the partitions cannot do."""
+        dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
+        resident = resident_values(self.loads)
+        looping = [load for load in self.loads if load.parent.operation.name == "scf.for"]
+        if not dots or not looping:
+            raise CleaveError("no loop of it multiplies tiles that descriptors load")
+        for dot in dots:
+            _check_product(dot, resident)
+        for op in _walk(self.function):
+            if op.name == "scf.if" and any(load.parent == op for load in self.loads):
+                raise CleaveError("it loads tiles within a branch")
+            if op.name == "tt.load" and op.parent.operation.name == "scf.for" and _is_matrix(op.results[0]):
+                raise CleaveError("a loop loads a tile by pointers")
+
+    def _row(self, argument: _Argument) -> Row | None:
+        """For a descriptor whose blocks have the divided rows."""
+        if not argument.text.startswith(DESCRIPTOR):
+            return None
+        spec = DescriptorSpec.parse(argument.text)
+        names = cleave.tensor_type_of(self.func.regions[0].blocks[0].arguments[spec.operand]).names
+        for axis, (number, extent) in enumerate(zip(spec.axes, spec.extents, strict=True)):
+            if names[number] == self.split.dim and extent == self.split.rows:
+                return Row(axis, self.split.rows)
+        return None
+
+    def operand_traffic(self) -> int:
+        """Elements that a consumer's products read from shared memory, each once."""
+        return sum(_operands_read(op) for op in _walk(self.function) if op.name == "tt.dot")
+
+    # --- the module ---
+
+    def build(self) -> ir.Operation:
+        with self.function.location:
+            module = tt.create("builtin.module", [], [], self._attributes(), regions=1)
+            try:
+                with ir.InsertionPoint(ir.Block.create_at_start(module.regions[0], [])):
+                    self._function()
+            except CleaveError:
+                module.erase()
+                raise
+        return module
+
+    def _attributes(self) -> dict[str, ir.Attribute]:
+        texts = [argument.text for argument in self.arguments if not self._is_part(argument)]
+        return {
+            KERNEL_MODULE: self.source.attributes[KERNEL_MODULE],
+            ARGUMENTS: cleave.attribute("strings", texts),
+            "cleave.num_warps": cleave.attribute("integer", encodings.WARPS),
+            "ttg.num-ctas": tt.i32_attr(1),
+            "ttg.num-warps": tt.i32_attr(encodings.WARPS),
+            "ttg.threads-per-warp": tt.i32_attr(32),
+            TTGIR_TARGET: ir.StringAttr.get("cuda:90"),
+        }
+
+    def _is_part(self, argument: _Argument) -> bool:
+        return argument.text == f"size:{FIRST_ROW}"
+
+    def _function(self) -> None:
+        kept = [argument for argument in self.arguments if not self._is_part(argument)]
+        types = [self._type(argument) for argument in kept]
+        attributes = {
+            "sym_name": self.function.attributes["sym_name"],
+            "sym_visibility": ir.StringAttr.get("public"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+            "arg_attrs": ir.ArrayAttr.get([argument.hint for argument in kept]),
+        }
+        function = tt.create("tt.func", [], [], attributes, regions=1)
+        block = ir.Block.create_at_start(function.regions[0], types)
+        given = dict(zip((argument.value for argument in kept), block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            self._body({v: new for v, new in given.items() if list(v.uses)})
+            tt.create("tt.return", [], [])
+
+    def _type(self, argument: _Argument) -> ir.Type:
+        """Descriptors say how their blocks lie in shared memory."""
+        if not argument.text.startswith(DESCRIPTOR):
+            return argument.value.type
+        type_ = ttir_type(argument.value)
+        extents = type_.block or ()
+        layout = ttg.shared_matrix(extents[-1], type_.bits, rank=len(extents))
+        shape = "x".join(map(str, extents))
+        return ir.Type.parse(f"!tt.tensordesc<tensor<{shape}x{type_.element}, {layout}>>")
+
+    def _body(self, given: Mapping[ir.Value, ir.Value]) -> None:
+        rings = list(dict.fromkeys(self.rings.values()))
+        buffers = [_allocated(ring) for ring in rings]
+        for ring, each in zip(rings, buffers, strict=True):
+            _initialise(ring, each, self.split.parts)
+        shared = [value for each in buffers for value in _parts(each)]
+        captures = [*given.values(), *shared]
+        consumers = self.split.parts
+        warps = [*[encodings.WARPS] * (consumers - 1), 1]
+        default, others = ttg.warp_specialize(captures, warps, REGISTERS[consumers])
+        with ir.InsertionPoint(default):
+            self._consumer(0, given, buffers)
+            tt.create("ttg.warp_yield", [], [])
+        for number, block in enumerate(others):
+            inside = dict(zip(given, block.arguments, strict=False))
+            own = _rebuilt(buffers, list(block.arguments)[len(given) :])
+            with ir.InsertionPoint(block):
+                if number + 1 < consumers:
+                    self._consumer(number + 1, inside, own)
+                else:
+                    self._producer(inside, own)
+                tt.create("ttg.warp_return", [], [])
+
+    def _consumer(self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
+        scope = Scope()
+        scope.values.update(self._with_first_row(part, given))
+        Consumer(self.kernel, part, buffers, scope).emit()
+
+    def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
+        Producer(self.rings, self.rows, self._with_first_row(0, given), buffers).emit(self.block)
+
+    def _with_first_row(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
+        first = ttg.i32(part * self.split.rows)
+        return {**given, **{a.value: first for a in self.arguments if self._is_part(a)}}
+
+
+def _walk(op: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    return len(tt.shape_of(value)) > 1
+
+
+def _check_product(dot: ir.Operation, resident: set[ir.Value]) -> None:
+    left, right, _ = dot.operands
+    rows, columns = tt.shape_of(dot.results[0])
+    if rows % encodings.ROWS or columns % 8:
+        raise CleaveError(f"a product of {rows} rows and {columns} columns is none of warpgroups")
+    if tt.element_name(left) not in _NUMBERS:
+        raise CleaveError(f"a product of {tt.element_name(left)}: of 16 bits are those that read either order of B")
+    if right not in resident:
+        raise CleaveError("the right operand of a product is not loaded through a descriptor")
+
+
+def _operands_read(dot: ir.Operation) -> int:
+    """Each instruction reads its 64 rows and all of its columns."""
+    rows, columns = tt.shape_of(dot.results[0])
+    instructions = rows // encodings.ROWS * -(-columns // 256)
+    return instructions * (encodings.ROWS + min(columns, 256)) * tt.shape_of(dot.operands[0])[1]
+
+
+# --- shared memory ----------------------------------------------------------------------------------------------------
+
+
+def _allocated(ring: Ring) -> Buffers:
+    tiles, full = ttg.alloc(ring.tiles_type), ttg.alloc(encodings.barriers(ring.stages))
+    return Buffers(tiles, full, ttg.alloc(encodings.barriers(ring.stages)) if ring.reused else None)
+
+
+def _initialise(ring: Ring, buffers: Buffers, consumers: int) -> None:
+    for stage in range(ring.stages):
+        slot = ttg.i32(stage)
+        ttg.init(ttg.element(buffers.full, slot, encodings.barrier()), 1)
+        if buffers.empty is not None:
+            ttg.init(ttg.element(buffers.empty, slot, encodings.barrier()), consumers)
+
+
+def _parts(buffers: Buffers) -> list[ir.Value]:
+    return [buffers.tiles, buffers.full, *([buffers.empty] if buffers.empty is not None else [])]
+
+
+def _rebuilt(buffers: Sequence[Buffers], values: list[ir.Value]) -> list[Buffers]:
+    """The same buffers as the arguments of a partition."""
+    given = iter(values)
+    return [Buffers(next(given), next(given), next(given) if each.empty is not None else None) for each in buffers]

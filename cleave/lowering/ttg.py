@@ -1,0 +1,117 @@
+"""Builders for the ops of TTGIR that the warp-specialised lowering needs, at the current insertion point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cleave.bindings import ir
+from cleave.lowering import encodings, tt
+from cleave.lowering.encodings import Encoding, SharedMatrix
+
+
+def i32(number: int) -> ir.Value:
+    return tt.constant(number, tt.scalar("i32"))
+
+
+def boolean(truth: bool) -> ir.Value:
+    return tt.constant(int(truth), tt.scalar("i1"))
+
+
+def retyped(value: ir.Value, shape: tt.Shape, encoding: Encoding) -> ir.Value:
+    """The tensor in another layout."""
+    return tt.value("ttg.convert_layout", encodings.tensor(shape, value.type.element_type, encoding), value)
+
+
+# --- shared memory ----------------------------------------------------------------------------------------------------
+
+
+def alloc(type_: ir.Type) -> ir.Value:
+    return tt.value("ttg.local_alloc", type_)
+
+
+def element(buffers: ir.Value, index: ir.Value, type_: ir.Type) -> ir.Value:
+    """One of several buffers or barriers."""
+    return tt.value("ttg.memdesc_index", type_, buffers, index)
+
+
+def transposed(buffer: ir.Value, type_: ir.Type) -> ir.Value:
+    return tt.value("ttg.memdesc_trans", type_, buffer, order=ir.DenseI32ArrayAttr.get([1, 0]))
+
+
+def read(buffer: ir.Value, type_: ir.Type) -> ir.Value:
+    return tt.value("ttg.local_load", type_, buffer)
+
+
+def fence() -> None:
+    """What threads read from shared memory comes before the copies that follow."""
+    tt.create("ttng.fence_async_shared", [], [], {"bCluster": ir.BoolAttr.get(False)})
+
+
+def copy(
+    descriptor: ir.Value, offsets: Sequence[ir.Value], barrier: ir.Value, buffer: ir.Value, pred: ir.Value
+) -> None:
+    """Start the copy of a block; its bytes count at the barrier when they are there."""
+    tt.create("ttng.async_tma_copy_global_to_local", [], [descriptor, *offsets, barrier, buffer, pred])
+
+
+# --- barriers ---------------------------------------------------------------------------------------------------------
+
+
+def init(barrier: ir.Value, count: int) -> None:
+    tt.create("ttng.init_barrier", [], [barrier], {"count": tt.i32_attr(count)})
+
+
+def wait(barrier: ir.Value, phase: ir.Value, pred: ir.Value) -> None:
+    """Until the phase of this parity is complete."""
+    segments = ir.DenseI32ArrayAttr.get([1, 1, 1, 0])
+    tt.create("ttng.wait_barrier", [], [barrier, phase, pred], {"operandSegmentSizes": segments})
+
+
+def expect(barrier: ir.Value, size: int, pred: ir.Value) -> None:
+    """Arrive, and let the phase end only when so many bytes have come."""
+    tt.create("ttng.barrier_expect", [], [barrier, pred], {"size": tt.i32_attr(size)})
+
+
+def arrive(barrier: ir.Value, pred: ir.Value) -> None:
+    tt.create("ttng.arrive_barrier", [], [barrier, pred], {"count": tt.i32_attr(1)})
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def product(a: ir.Value, b: ir.Value, start: ir.Value, use_start: ir.Value) -> ir.Value:
+    """Start a·b (+ start where ``use_start``); the result is there after a wait."""
+    attributes = {"inputPrecision": tt.i32_attr(0), "isAsync": ir.BoolAttr.get(True)}
+    return tt.create("ttng.warp_group_dot", [start.type], [a, b, start, use_start], attributes).results[0]
+
+
+def await_products(values: Sequence[ir.Value], pending: int) -> list[ir.Value]:
+    """Wait until all but the last ``pending`` products are done; the values as they are then."""
+    types = [value.type for value in values]
+    op = tt.create("ttng.warp_group_dot_wait", types, values, {"pendings": tt.i32_attr(pending)})
+    return list(op.results)
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def warp_specialize(
+    captures: Sequence[ir.Value], warps: Sequence[int], registers: Sequence[int]
+) -> tuple[ir.Block, list[ir.Block]]:
+    """The blocks of the default partition and of the others, which take ``captures`` as arguments."""
+    attributes: Mapping[str, ir.Attribute] = {
+        "partitionNumWarps": ir.DenseI32ArrayAttr.get(list(warps)),
+        "requestedRegisters": ir.DenseI32ArrayAttr.get(list(registers)),
+    }
+    op = tt.create("ttg.warp_specialize", [], captures, attributes, regions=2)
+    default = ir.Block.create_at_start(op.regions[0], [])
+    with ir.InsertionPoint(ir.Block.create_at_start(op.regions[1], [])):
+        partitions = tt.create("ttg.warp_specialize.partitions", [], [], regions=len(warps))
+    types = [capture.type for capture in captures]
+    return default, [ir.Block.create_at_start(region, types) for region in partitions.regions]
+
+
+def shared_matrix(columns: int, bits: int, *, transposed: bool = False, rank: int = 2) -> SharedMatrix:
+    swizzle = encodings.swizzle_of(columns, bits)
+    assert swizzle is not None
+    return SharedMatrix(swizzle, bits, transposed, rank)
