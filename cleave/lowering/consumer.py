@@ -190,7 +190,7 @@ class Consumer:
 
     def _start(self, start: ir.Value, encoding: Encoding) -> ir.Value:
         """The accumulator: what another product, which may still run, adds to, too."""
-        before = self._flying(((start, encoding)))
+        before = self._flying((start, encoding))
         if before is None:
             return self.tile(start, encoding)
         before.added_to = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleave.bindings import ir
-from cleave.lowering import tt, ttg
+from cleave.lowering import tt
 from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
 from cleave.lowering.loop_plan import LoopPlan, plan_of
 from cleave.lowering.register_layouts import is_tile

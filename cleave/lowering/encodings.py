@@ -38,7 +38,9 @@ class Blocked:
 
     def __str__(self) -> str:
         order = ", ".join(str(axis) for axis in reversed(range(len(self.size))))
-        parts = zip(("sizePerThread", "threadsPerWarp", "warpsPerCTA"), (self.size, self.threads, self.warps), strict=True)
+        parts = zip(
+            ("sizePerThread", "threadsPerWarp", "warpsPerCTA"), (self.size, self.threads, self.warps), strict=True
+        )
         text = ", ".join(f"{name} = {list(extents)}" for name, extents in parts)
         return f"#ttg.blocked<{{{text}, order = [{order}]}}>"
 

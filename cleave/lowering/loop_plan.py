@@ -133,5 +133,3 @@ class _Body:
                 found.append(op)
                 below.append(op)
         return found
-
-

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
-from cleave.lowering.lower_to_triton import LowerToTriton, kernels_of, surroundings
+from cleave.lowering.lower_to_triton import LowerToTriton, surroundings
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.to_ttgir import lower_warp_specialised
 from cleave.passes.diagnostics import remark

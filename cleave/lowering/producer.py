@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import tt, ttg
+from cleave.lowering.encodings import barrier
 from cleave.lowering.register_layouts import is_tile
 from cleave.lowering.rings import Buffers, Ring, State, next_state
-from cleave.lowering.encodings import barrier
 from cleave.runtime.ttir_assembly import TRIGGER, WAIT
 
 

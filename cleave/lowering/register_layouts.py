@@ -48,7 +48,7 @@ class Layouts:
             if op.name == "scf.for":
                 changed |= self._fix_loop(op)
             elif op.name == "scf.if":
-                changed |= any([self._fix(inner) for region in op.regions for inner in region.blocks])
+                changed |= any(self._fix(inner) for region in op.regions for inner in region.blocks)
             for result in op.results:
                 if is_tile(result) and result not in self.natural and result not in self.resident:
                     changed |= self._note(result, self._fixed(op))

@@ -29,7 +29,7 @@ _NUMBERS = ("f16", "bf16")
 _RESERVED = 2048
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
 REGISTERS = {1: (24,), 2: (240, 24)}
-"""Per thread of the partitions after the first, which has the rest of 168 for each (255 where there is one consumer)."""
+"""Per thread of the partitions after the first, by consumers. The first has what is left of 168 for each."""
 
 
 def lower_warp_specialised(func: ir.Operation, around: Surroundings) -> ir.Operation:
@@ -84,7 +84,8 @@ class _Module:
 
     def __init__(self, func: ir.Operation, around: Surroundings, split: Split) -> None:
         self.split = split
-        self.func, self.source = _part(func, around, split)
+        with func.location:
+            self.func, self.source = _part(func, around, split)
         try:
             self._analyse()
         except CleaveError:

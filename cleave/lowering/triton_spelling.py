@@ -1,6 +1,6 @@
 """One text of TTIR in the spelling of the Triton that is to read it.
 
-Our text is spelt for Triton 3.6 and 3.7. What later versions spell otherwise, and would refuse or, worse, ignore,
+Our text is spelt for Triton 3.6. What later versions spell otherwise, and would refuse or, worse, ignore,
 stands in one table. Source: compilations of the same kernels with each version (``tools/triton-matrix``).
 """
 
@@ -27,7 +27,7 @@ class Change:
 
 
 def spelled_for(version: str, text: str) -> str:
-    """``text``, generic TTIR as Triton 3.6 spells it, as the Triton called ``version`` ("3.9.0") does."""
+    """``text``, generic TTIR or TTGIR as Triton 3.6 spells it, as the Triton called ``version`` ("3.9.0") does."""
     for change in CHANGES:
         if parse_version(version) >= change.since:
             text = change.rewrite(text)
@@ -61,7 +61,36 @@ def _cache_policy(access: str) -> str:
     return re.sub(r"(<?\{)", lambda match: f"{match[0]}{policy}, ", rest, count=1).replace(", }", "}")
 
 
+_SPECIALIZED = re.compile(r'"ttg\.warp_specialize"\(([^)]*)\)')
+_PARTITIONS = '"ttg.warp_specialize.partitions"()'
+_ENDS = re.compile(
+    r"\}\) : \(\) -> \(\)((?: loc\(\S*\))?\s*\}\) \{[^\n]*requestedRegisters[^\n]*\} : )\(([^()\n]*)\) -> \(\)"
+)
+
+
+def _captures(text: str) -> str:
+    """What partitions capture is given to the op that holds them."""
+    found = _SPECIALIZED.search(text)
+    if not found:
+        return text
+    text = _SPECIALIZED.sub('"ttg.warp_specialize"()', text)
+    text = text.replace(_PARTITIONS, _PARTITIONS[:-1] + found[1] + ")")
+    return _ENDS.sub(lambda match: f"}}) : ({match[2]}) -> (){match[1]}() -> ()", text)
+
+
+_COPY = re.compile(r'("ttng\.async_tma_copy_global_to_local"\(([^)]*)\)) :')
+
+
+def _segments(text: str) -> str:
+    """A copy says which of its operands are offsets: all between the descriptor and the last three."""
+    return _COPY.sub(
+        lambda m: f"{m[1]} {{operandSegmentSizes = array<i32: 1, {m[2].count(',') - 3}, 0, 1, 1, 1>}} :", text
+    )
+
+
 CHANGES = (
+    Change((3, 7), _segments),
+    Change((3, 7), _captures),
     Change((3, 8), _descriptors),
     Change((3, 9), _cache_policies),
 )

@@ -47,12 +47,14 @@ def execute(
     sizes: Mapping[str, int] | None = None,
     *,
     cooperative: bool = True,
+    seed: int = 0,
 ) -> list[Array]:
     """Run the function on arrays of any strides, which are not changed; ``kernels`` has the TTIR text of each kernel.
 
     ``sizes`` gives symbols that no argument binds their values. New memory is poisoned, so what no kernel wrote shows.
     Of launches that may overlap the last one starts first, as far as it gets without waiting. ``cooperative`` false:
-    as on a GPU that has no room for the blocks of any cooperative launch.
+    as on a GPU that has no room for the blocks of any cooperative launch. ``seed``: of the order in which the
+    partitions of a block run.
 
     Raises ``CleaveError`` for arguments that do not fit the plan or each other (see ``bind_form``), for a grid or an
     extent beyond the hardware's limits, for memory that is not to be had, and for what the interpreter refuses.
@@ -60,13 +62,18 @@ def execute(
     try:
         arrays = check_inputs(plan, inputs)
         form, bound = bind_form(plan, [array.shape for array in arrays], sizes)
-        return _run(form, kernels, arrays, bound, cooperative)
+        return _run(form, kernels, arrays, bound, cooperative, seed)
     except CleaveError as error:
         raise (error.at(plan.location) if plan.location else error) from None
 
 
 def _run(
-    plan: LaunchPlan, kernels: Mapping[str, str], arrays: Sequence[Array], sizes: Sizes, cooperative: bool
+    plan: LaunchPlan,
+    kernels: Mapping[str, str],
+    arrays: Sequence[Array],
+    sizes: Sizes,
+    cooperative: bool,
+    seed: int,
 ) -> list[Array]:
     tensors: dict[str, Tensor] = {}
     for spec, array in zip(plan.arguments, arrays, strict=True):
@@ -78,7 +85,7 @@ def _run(
         elif isinstance(step, View):
             tensors[step.tensor.name] = _view(step, tensors[step.source], sizes)
         elif _is_made(step, cooperative):
-            running = _launch(step, kernels, tensors, sizes)
+            running = _launch(step, kernels, tensors, sizes, seed)
             if not (step.overlaps and chain):
                 _finish(chain)
                 chain = []
@@ -181,7 +188,9 @@ def _finish(chain: Sequence[_Running]) -> None:
         running.run(Programs.finish)
 
 
-def _launch(launch: Launch, kernels: Mapping[str, str], tensors: Mapping[str, Tensor], sizes: Sizes) -> _Running | None:
+def _launch(
+    launch: Launch, kernels: Mapping[str, str], tensors: Mapping[str, Tensor], sizes: Sizes, seed: int
+) -> _Running | None:
     """None for an empty grid."""
     if launch.kernel not in kernels:
         raise CleaveError(f"there is no kernel '{launch.kernel}'", notes=(f"kernels: {', '.join(kernels) or 'none'}",))
@@ -192,7 +201,8 @@ def _launch(launch: Launch, kernels: Mapping[str, str], tensors: Mapping[str, Te
     layouts = [operand.layout for operand in operands]
     arguments = [_argument(text, operands, layouts, sizes) for text in launch.arguments]
     try:
-        return _Running(launch.kernel, launched(_parsed(kernels[launch.kernel], launch.kernel), grid, arguments))
+        programs = launched(_parsed(kernels[launch.kernel], launch.kernel), grid, arguments, seed=seed)
+        return _Running(launch.kernel, programs)
     except CleaveError as error:
         raise CleaveError(error.message, error.location, (*error.notes, f"in kernel {launch.kernel}")) from None
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
+from cleave.runtime.ttgir_rules import MACHINE_RULES as PARTITION_RULES
+from cleave.runtime.ttgir_rules import specialized
 from cleave.runtime.ttir_control import CONTROL_RULES
 from cleave.runtime.ttir_frame import CompiledBlock, Frame, Step, explained, truth
 from cleave.runtime.ttir_ir import (
@@ -33,7 +35,17 @@ from cleave.runtime.ttir_rule import Evaluate, attribute
 from cleave.runtime.ttir_rules import PURE_RULES
 
 TERMINATORS = frozenset(
-    ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "cf.br", "cf.cond_br")
+    (
+        "scf.yield",
+        "scf.condition",
+        "tt.return",
+        "tt.reduce.return",
+        "tt.scan.return",
+        "cf.br",
+        "cf.cond_br",
+        "ttg.warp_yield",
+        "ttg.warp_return",
+    )
 )
 
 
@@ -103,6 +115,7 @@ class Compiler:
         self.template: Frame = [None]
         self.slots: dict[Value, int] = {}
         self.constants: set[int] = set()
+        self.waits_inside = False  # a partition's waits: all of the block waits ahead of the partitions
 
     def function(self) -> CompiledFunction:
         blocks = {block.label: self.block(block) for block in self.source.body.blocks}
@@ -150,11 +163,14 @@ class Compiler:
     def step(self, op: Operation) -> Step | None:
         if op.name in CONTROL_RULES:
             return CONTROL_RULES[op.name](self, op)
-        if op.name in MACHINE_RULES:
-            return self.evaluation(op, MACHINE_RULES[op.name](op), [0, *self.reads(op.operands)])
+        if op.name == "ttg.warp_specialize":
+            return specialized(self, op)
+        rule = MACHINE_RULES.get(op.name) or PARTITION_RULES.get(op.name)
+        if rule:
+            return self.evaluation(op, rule(op), [0, *self.reads(op.operands)])
         if op.name == "tt.elementwise_inline_asm":
             inputs = self.reads(op.operands)
-            return inline_assembly(op, inputs, self.new_slot(op.results[0]))
+            return inline_assembly(op, inputs, self.new_slot(op.results[0]), partitioned=self.waits_inside)
         if op.name not in PURE_RULES:
             raise CleaveError("this operation is not known to the interpreter")
         return self.pure(op)

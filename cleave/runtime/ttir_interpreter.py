@@ -49,15 +49,20 @@ def launched(
     grid: Sequence[int],
     args: Sequence[Argument],
     programs: Iterable[tuple[int, int, int]] | None = None,
+    *,
+    seed: int = 0,
 ) -> Programs:
-    """The programs of ``run_kernel``, none of which has run yet."""
+    """The programs of ``run_kernel``, none of which has run yet.
+
+    ``seed``: of the order in which the partitions of a block of TTGIR run.
+    """
     function = kernel if isinstance(kernel, Function) else _entry(kernel)
     extents = _grid(grid)
     memory = Memory()
     values = _arguments(function, args, memory)
     places = _all_programs(extents) if programs is None else _inside(programs, extents)
     with np.errstate(all="ignore"):
-        return Programs(compiled(function), memory, extents, iter(places), values)
+        return Programs(compiled(function), memory, extents, iter(places), values, seed)
 
 
 def _inside(programs: Iterable[tuple[int, int, int]], grid: tuple[int, int, int]) -> Iterable[tuple[int, int, int]]:

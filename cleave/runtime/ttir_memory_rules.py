@@ -7,11 +7,12 @@ As in ``ttir_rules``, but the function that a rule returns takes the ``Machine``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cleave.errors import CleaveError
+from cleave.runtime.ttgir_machine import ThreadBlock
 from cleave.runtime.ttir_ir import DescriptorType, Operation, PointerType, ScalarType, TensorType
 from cleave.runtime.ttir_memory import Descriptor, Memory, make_descriptor
 from cleave.runtime.ttir_numbers import FLOATS, Array, DType, dtype_of, element_type, unsigned
@@ -25,6 +26,7 @@ class Machine:
     memory: Memory
     grid: tuple[int, int, int]
     program: tuple[int, int, int] = (0, 0, 0)
+    block: ThreadBlock = field(default_factory=lambda: ThreadBlock(0))
 
 
 def _axis(op: Operation) -> int:

@@ -75,10 +75,13 @@ def _nothing(output: int) -> Step:
     return step
 
 
-def inline_assembly(op: Operation, inputs: Sequence[int], output: int) -> Step:
-    """The step of one of the texts of ``ttir_assembly``; CleaveError for any other."""
+def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partitioned: bool = False) -> Step:
+    """The step of one of the texts of ``ttir_assembly``; CleaveError for any other.
+
+    ``partitioned``: within a partition, ahead of which the block has waited for earlier launches.
+    """
     text = attribute(op, "asm_string")
-    if text in (assembly.TRIGGER, assembly.NOTHING):
+    if text in (assembly.TRIGGER, assembly.NOTHING) or (partitioned and text == assembly.WAIT):
         return _nothing(output)
     if text == assembly.WAIT:
         return Wait(output)

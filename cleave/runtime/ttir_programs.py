@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
+from cleave.runtime.ttgir_machine import ThreadBlock
 from cleave.runtime.ttir_compile import CompiledFunction
 from cleave.runtime.ttir_memory import Memory
 from cleave.runtime.ttir_memory_rules import Machine
@@ -21,9 +22,15 @@ class Programs:
     """The programs of a launch that are still to run, and those that have paused."""
 
     def __init__(
-        self, code: CompiledFunction, memory: Memory, grid: Place, places: Iterator[Place], values: list[Any]
+        self,
+        code: CompiledFunction,
+        memory: Memory,
+        grid: Place,
+        places: Iterator[Place],
+        values: list[Any],
+        seed: int = 0,
     ) -> None:
-        self.code, self.memory, self.grid, self.values = code, memory, grid, values
+        self.code, self.memory, self.grid, self.values, self.seed = code, memory, grid, values, seed
         self._rest = places
         self._paused: list[tuple[Place, Iterator[Pause]]] = []
 
@@ -49,7 +56,7 @@ class Programs:
                 raise CleaveError(text, notes=(note,))
 
     def _begin(self, place: Place) -> Iterator[Pause]:
-        return self.code.start(Machine(self.memory, self.grid, place), self.values)
+        return self.code.start(Machine(self.memory, self.grid, place, ThreadBlock((self.seed, place))), self.values)
 
     def _advance(self, place: Place, run: Iterator[Pause], *, stop_at_wait: bool = False) -> bool:
         """Whether the program came any further."""

@@ -158,6 +158,7 @@ PURE_RULES: dict[str, Rule] = {
     "tt.histogram": _histogram,
     "tt.addptr": _add_pointer,
     "tt.dot": _dot,
+    "ttg.convert_layout": plain(lambda x: x),
     "ub.poison": _undefined,
     # Checks and hints
     "llvm.intr.assume": plain(_assume),

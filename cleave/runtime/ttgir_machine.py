@@ -1,0 +1,229 @@
+"""A thread block whose warps are partitioned: its shared memory, barriers, copies and products, run in random order.
+
+One partition runs at a time, until something that others could see; then a random one goes on, or a copy or product
+that was started is carried out. So a wrong order of what is to be ordered shows: as the numbers, which are poison
+where a copy is to write, as a deadlock, or as an error where the rules of the hardware are broken:
+
+- a copy begins only where no product and no unfenced read of a buffer can still be going on, from one partition;
+- a barrier has no more arrivals in a phase than its count;
+- the result of a product is used, other than as an accumulator, when it has been waited for.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cleave.errors import CleaveError
+from cleave.runtime.ttir_numbers import DType, poison
+
+Shared = np.ndarray[Any, Any]
+
+
+@dataclass(eq=False)
+class Barrier:
+    """An mbarrier: a phase ends when ``count`` have arrived and as many bytes have come as were expected."""
+
+    count: int = 0
+    arrived: int = 0
+    bytes: int = 0
+    phase: int = 0
+
+    def arrive(self, count: int) -> None:
+        if self.count == 0:
+            raise CleaveError("a barrier is used that was not initialised")
+        self.arrived += count
+        if self.arrived > self.count:
+            raise CleaveError(f"{self.arrived} arrivals in one phase of a barrier for {self.count}")
+        self._end()
+
+    def come(self, size: int) -> None:
+        self.bytes -= size
+        self._end()
+
+    def _end(self) -> None:
+        if self.arrived == self.count and self.bytes == 0:
+            self.arrived, self.phase = 0, self.phase + 1
+
+    def is_over(self, parity: int) -> bool:
+        """Whether the phase of this parity is over; the one before the first counts as over."""
+        return self.phase & 1 != parity & 1
+
+
+@dataclass(eq=False)
+class InFlight:
+    """The result of a product that has been started; ``compute`` is given its accumulator."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    start: Any
+    compute: Callable[[Any], Any]
+    reads: tuple[int, ...]
+    result: Any = None
+    awaited: bool = False
+
+    def carry_out(self) -> Any:
+        if self.result is None:
+            before = self.start.carry_out() if isinstance(self.start, InFlight) else self.start
+            self.result = self.compute(before)
+        return self.result
+
+
+@dataclass(eq=False)
+class _Partition:
+    number: int
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    products: list[InFlight] = field(default_factory=list[InFlight])
+    blocked: Callable[[], bool] | None = None  # whether it could go on
+    done: bool = False
+
+
+class _Ended(BaseException):
+    """Raised in a partition where another one failed."""
+
+
+class ThreadBlock:
+    """One block's shared memory and partitions; before and behind them there is one, number 0."""
+
+    def __init__(self, seed: object) -> None:
+        self.random = random.Random(str(seed))
+        self.partitions = [_Partition(0)]
+        self.current = self.partitions[0]
+        self.events: list[Callable[[], None]] = []
+        self.copies = 0  # that have not come
+        self.readers: dict[int, int] = {}  # products that read a buffer and are not waited for
+        self.unfenced: dict[int, set[int]] = {}  # partitions that read a buffer into registers
+        self.writers: dict[int, int] = {}
+        self.failure: BaseException | None = None
+        self.ended = threading.Semaphore(0)
+
+    # --- partitions ---
+
+    def run(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """Run the partitions to their ends."""
+        self.partitions = [_Partition(number) for number in range(len(bodies))]
+        pairs = list(zip(self.partitions, bodies, strict=True))
+        threads = [threading.Thread(target=self._partition, args=pair, daemon=True) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        self._next()
+        for thread in threads:
+            thread.join()
+        self.partitions = [_Partition(0)]
+        self.current = self.partitions[0]
+        if self.failure is not None:
+            raise self.failure
+        if self.copies:
+            raise CleaveError("a copy is not waited for before the block ends")
+
+    def _partition(self, partition: _Partition, body: Callable[[], None]) -> None:
+        partition.turn.acquire()
+        try:
+            if self.failure is None:
+                with np.errstate(all="ignore"):
+                    body()
+                if partition.products:
+                    raise CleaveError("a product is not waited for before its partition ends")
+        except _Ended:
+            pass
+        except BaseException as error:
+            self.failure = self.failure or error
+        partition.done = True
+        self._next()
+
+    def _next(self) -> None:
+        """Give the turn to a partition that can go on, after some of what goes on by itself."""
+        while self.events and self.random.random() < 0.3:
+            self._event()
+        waiting = [p for p in self.partitions if not p.done]
+        while waiting:
+            ready = [p for p in waiting if self.failure or p.blocked is None or p.blocked()]
+            if ready:
+                self.current = self.random.choice(ready)
+                self.current.turn.release()
+                return
+            if self.events:
+                self._event()
+                continue
+            text = f"partitions {[p.number for p in waiting]} wait for barriers that nothing completes"
+            self.failure = CleaveError(text)
+
+    def _event(self) -> None:
+        event = self.events.pop(self.random.randrange(len(self.events)))
+        try:
+            event()
+        except BaseException as error:
+            self.failure = self.failure or error
+
+    def pause(self, ready: Callable[[], bool] | None = None) -> None:
+        """Let others go on; come back when ``ready``."""
+        partition = self.current
+        if len(self.partitions) == 1:
+            if ready is not None and not ready():
+                raise CleaveError("a wait outside the partitions for what has not happened")
+            return
+        partition.blocked = ready
+        self._next()
+        partition.turn.acquire()
+        partition.blocked = None
+        if self.failure is not None:
+            raise _Ended
+
+    # --- copies ---
+
+    def copy(self, buffer: Shared, barrier: Barrier, read: Callable[[], Shared]) -> None:
+        """Start to fill a buffer with what ``read`` gives when the copy is carried out."""
+        key = key_of(buffer)
+        if self.readers.get(key):
+            raise CleaveError("a copy begins into a buffer that a product may still read")
+        if self.unfenced.get(key):
+            raise CleaveError("a copy begins into a buffer that was read into registers, without a fence")
+        if self.writers.setdefault(key, self.current.number) != self.current.number:
+            raise CleaveError("two partitions copy into one buffer")
+        buffer[...] = poison(buffer.dtype)
+
+        def arrive() -> None:
+            buffer[...] = read()
+            self.copies -= 1
+            barrier.come(buffer.nbytes)
+
+        self.copies += 1
+        self.events.append(arrive)
+
+    def read(self, buffer: Shared) -> Shared:
+        self.unfenced.setdefault(key_of(buffer), set()).add(self.current.number)
+        return buffer.copy()
+
+    def fence(self) -> None:
+        for partitions in self.unfenced.values():
+            partitions.discard(self.current.number)
+
+    # --- products ---
+
+    def start(self, product: InFlight) -> None:
+        self.current.products.append(product)
+        for key in product.reads:
+            self.readers[key] = self.readers.get(key, 0) + 1
+        self.events.append(lambda: (product.carry_out(), None)[1])
+
+    def await_products(self, pending: int) -> None:
+        """Until all but the last ``pending`` products of this partition are done."""
+        products = self.current.products
+        done = products[: max(0, len(products) - pending)]
+        self.current.products = products[len(done) :]
+        for product in done:
+            product.carry_out()
+            product.awaited = True
+            for key in product.reads:
+                self.readers[key] -= 1
+
+
+def key_of(buffer: Shared) -> int:
+    """Equal for views of one buffer."""
+    return int(buffer.__array_interface__["data"][0])
