@@ -41,6 +41,8 @@ class Function:
     sizes are met that are far (a factor of ``RATIO``) from all known ones. ``arguments``: what messages call them.
     ``static``: symbols whose sizes are compiled in, once for each value that is met. ``schedule``: options of
     ``cleave-schedule``. ``tuned``: a file of tuning results, whose programs are taken on the GPU they were measured on.
+    ``warp_specialise``: kernels that have such a form are lowered to TTGIR for sm_90, and run on no other architecture;
+    candidates are made in both forms.
     """
 
     def __init__(
@@ -54,10 +56,12 @@ class Function:
         superopt: bool = True,
         schedule: Mapping[str, Any] | None = None,
         tuned: str | os.PathLike[str] | None = None,
+        warp_specialise: bool = False,
     ) -> None:
         self.source, self.name, self._arguments, self._static = source, name, tuple(arguments), tuple(static)
         self._asked, self._superopt = _checked_sizes(sizes), superopt
         self._schedule, self._tuned = dict(schedule or {}), tuned or knobs.TUNED.value
+        self._warp_specialise = warp_specialise
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
         self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
@@ -173,7 +177,8 @@ class Function:
 
         text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
         schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **self._schedule))
-        found = variants(self.optimised, self.name, schedule, count, [Target.parse(target) for target in targets])
+        wanted = [Target.parse(target) for target in targets]
+        found = variants(self.optimised, self.name, schedule, count, wanted, warp_specialise=self._warp_specialise)
         return package(self.name, [replace(variant, plan=self._named(variant.plan)) for variant in found])
 
     def tune(self, *tensors: Any, candidates: int = 16, store: str | os.PathLike[str] | None = None) -> Iterator[Any]:
@@ -224,6 +229,7 @@ class Function:
                     superopt=self._superopt,
                     schedule=self._schedule,
                     tuned=self._tuned,
+                    warp_specialise=self._warp_specialise,
                 )
             return self._special[key]
 
@@ -255,6 +261,7 @@ class Function:
         from cleave.tuner.store import key_of
 
         options = {**self._schedule, "superopt": self._superopt}
+        options |= {"warp_specialise": True} if self._warp_specialise else {}
         driver = _current_driver()
         return key_of(without_locations(self.source), sizes, options, driver.device_name(), versions())
 
@@ -330,7 +337,7 @@ class Function:
         with ctx:
             text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
             self._apply(module, "cleave-schedule", sizes=text, explain=explain, **{"aligned": True, **self._schedule})
-            self._apply(module, "cleave-lower-to-triton")
+            self._apply(module, "cleave-lower-to-ttgir" if self._warp_specialise else "cleave-lower-to-triton")
         return ctx, module
 
     def _apply(self, module: ir.Module, name: str, **options: Any) -> None:
@@ -392,19 +399,27 @@ def jit(
     superopt: bool = True,
     schedule: Mapping[str, Any] | None = None,
     tuned: str | os.PathLike[str] | None = None,
+    warp_specialise: bool = False,
 ) -> Any:
     """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
 
         @cleave.jit
         def attention(q: f16["h m d"], k: f16["h n d"], v: f16["h n e"]) -> f16: ...
 
-    ``facts`` on sizes, such as "n = 16*n16"; ``sizes`` and ``static`` ("d e") as in ``Function``.
+    ``facts`` on sizes, such as "n = 16*n16"; ``sizes``, ``static`` ("d e") and the others as in ``Function``.
     """
     if function is not None and not inspect.isfunction(function):
         raise CleaveError(f"a {type(function).__name__} is no function to trace")
     if function is None:
         return functools.partial(
-            jit, facts=facts, sizes=sizes, static=static, superopt=superopt, schedule=schedule, tuned=tuned
+            jit,
+            facts=facts,
+            sizes=sizes,
+            static=static,
+            superopt=superopt,
+            schedule=schedule,
+            tuned=tuned,
+            warp_specialise=warp_specialise,
         )
     from cleave.language.trace import parameter_names, trace
     from cleave.lowering.source import graph_text
@@ -419,6 +434,7 @@ def jit(
         superopt=superopt,
         schedule=schedule,
         tuned=tuned,
+        warp_specialise=warp_specialise,
     )
     return functools.update_wrapper(made, function)
 

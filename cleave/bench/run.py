@@ -68,7 +68,10 @@ def package_path(folder: Path, subgraph: str, shape: str, ablation: str) -> Path
 
 @dataclass(frozen=True)
 class Job:
-    """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1."""
+    """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1.
+
+    ``warp_specialise``: each program whose kernels have a warp-specialised form is in it in both forms.
+    """
 
     subgraph: str
     shape: str
@@ -76,6 +79,7 @@ class Job:
     folder: Path
     target: str
     candidates: int
+    warp_specialise: bool = False
 
 
 def prepare(
@@ -87,11 +91,12 @@ def prepare(
     *,
     candidates: int = 1,
     jobs: int = 1,
+    warp_specialise: bool = False,
 ) -> Iterator[str]:
     """Compile and write a package for each shape whose label contains ``shapes``; a line for each, as they are done."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [
-        Job(subgraph.name, label, ablation, folder, target, 1 if ablation else candidates)
+        Job(subgraph.name, label, ablation, folder, target, 1 if ablation else candidates, warp_specialise)
         for subgraph in subgraphs
         for label in subgraph.shapes
         if shapes in label
@@ -119,9 +124,11 @@ def prepared(job: Job) -> str:
     subgraph, started = subgraphs_by_name()[job.subgraph], time.monotonic()
     sizes, static = subgraph.shapes[job.shape], subgraph.static.split()
     try:
-        special = _jitted(job.subgraph, job.ablation).specialised(**{name: sizes[name] for name in static})
+        special = _jitted(job.subgraph, job.ablation, job.warp_specialise).specialised(
+            **{name: sizes[name] for name in static}
+        )
         rest = {name: size for name, size in sizes.items() if name not in static}
-        if job.candidates > 1:
+        if job.candidates > 1 or job.warp_specialise:
             package = special.candidates(job.candidates, job.target, **rest)
         else:
             package = special.package(job.target, sizes=[rest])
@@ -134,10 +141,11 @@ def prepared(job: Job) -> str:
 
 
 @cache
-def _jitted(subgraph: str, ablation: str) -> Any:
+def _jitted(subgraph: str, ablation: str, warp_specialise: bool) -> Any:
     import cleave
 
-    return cleave.jit(subgraphs_by_name()[subgraph].function, schedule=ABLATIONS[ablation])
+    function = subgraphs_by_name()[subgraph].function
+    return cleave.jit(function, schedule=ABLATIONS[ablation], warp_specialise=warp_specialise)
 
 
 def measure(

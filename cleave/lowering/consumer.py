@@ -149,7 +149,7 @@ class Consumer:
         if all((value, encoding) in self.scope.copies for encoding in wanted):
             return
         buffer, held = self.view(value)
-        element = value.type.element_type
+        element = tt.element_of(value)
         for encoding in wanted:
             type_ = encodings.tensor(tt.shape_of(value), element, encoding)
             self.scope.copies[value, encoding] = ttg.read(buffer, type_)
@@ -304,7 +304,7 @@ class Consumer:
             if encoding is None or not is_tile(result):
                 self.scope.values[result] = copy
                 continue
-            type_ = encodings.tensor(tt.shape_of(result), result.type.element_type, encoding)
+            type_ = encodings.tensor(tt.shape_of(result), tt.element_of(result), encoding)
             copy.set_type(type_)
             if op.name == "arith.constant":
                 splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
@@ -327,5 +327,5 @@ def _multiplies(use: ir.OpOperand) -> bool:
 def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:
     """The op of ``block`` that has ``op`` within it."""
     while op.block != block:
-        op = op.parent.operation
+        op = tt.parent(op)
     return op

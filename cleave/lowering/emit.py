@@ -12,12 +12,13 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, Stop, compile_many
 from cleave.lowering.targets import Target
 from cleave.lowering.to_triton import ARGUMENTS, KERNEL_MODULE, number_attribute
-from cleave.lowering.verify_ttir import check_kernel
+from cleave.lowering.verify_ttir import TTGIR_TARGET, check_kernel
 from cleave.lowering.workers import Workers
 from cleave.runtime.ttir_assembly import NOTHING, TRIGGER, WAIT
 
 Kind = Literal["ttir", "ttgir", "llir", "ptx", "cubin"]
 KINDS: tuple[Kind, ...] = ("ttir", "ttgir", "llir", "ptx", "cubin")
+TTGIR_ARCHITECTURE = 90
 _STOPS: dict[Kind, Stop] = {"ttir": "ttir", "ttgir": "ttgir", "llir": "ptx", "ptx": "ptx", "cubin": "cubin"}
 
 
@@ -36,7 +37,12 @@ class KernelModule:
     num_stages: int
 
     def request(self, target: Target, stop: Stop = "cubin") -> Request:
-        """The compilation of the kernel, for ``compile_many``."""
+        """The compilation of the kernel, for ``compile_many``. CleaveError if it is in a form for another target."""
+        if TTGIR_TARGET in self.text and target.arch != TTGIR_ARCHITECTURE:
+            notes = ("lower it with --lower-to-triton",)
+            raise CleaveError(
+                f"kernel '{self.name}' is warp-specialised for sm_90; it has no form for {target}", notes=notes
+            )
         options = Options(num_warps=self.num_warps, num_stages=self.num_stages)
         return Request(_for_architecture(self.text, target), target, options, stop)
 

@@ -13,6 +13,7 @@ so that the late products run under the pointwise work of the next iteration. Ot
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cleave.bindings import ir
@@ -57,7 +58,7 @@ class _Body:
         if not late_dots or not early:
             return None
         late, carried = self._closure(late_dots)
-        if any(dot in late for dot in early):
+        if any(dot in late for dot in early) or self._late_of_late(late_dots):
             return None
         return self._parts(late_dots, late, carried)
 
@@ -68,7 +69,13 @@ class _Body:
         direct = start in others
         return any(self._follows(value, others) for value in ((a, b) if direct else (a, b, start)))
 
-    def _follows(self, value: ir.Value, sources: set[ir.Value]) -> bool:
+    def _late_of_late(self, late_dots: list[ir.Operation]) -> bool:
+        """Whether a late product needs more of another late one than its sum: they would take two iterations."""
+        made = [dot.results[0] for dot in late_dots]
+        values = [v for dot in late_dots for v in dot.operands if v not in made]
+        return any(self._follows(value, made) for value in values)
+
+    def _follows(self, value: ir.Value, sources: Collection[ir.Value]) -> bool:
         pending, seen = [value], set[ir.Value]()
         while pending:
             current = pending.pop()
@@ -92,7 +99,7 @@ class _Body:
         while True:
             late = [op for op in self.ops if op in late_dots or any(operand in marked for operand in op.operands)]
             results = {result for op in late for result in op.results}
-            positions = {number for number, value in enumerate(self.yielded) if value in results}
+            positions = {number for number, value in enumerate(self.yielded) if value in results or value in marked}
             grown = marked | results | {self.arguments[number] for number in positions}
             if grown == marked and positions == carried:
                 return late, carried
@@ -112,17 +119,14 @@ class _Body:
         return LoopPlan(tuple(invariant), kept, tuple(moved), dots, tuple(finish), tuple(sorted(carried)))
 
     def _invariant(self, ops: list[ir.Operation]) -> list[ir.Operation]:
-        varying = set(self.block.arguments)
+        varying: set[ir.Value] = set(self.block.arguments)
         found: list[ir.Operation] = []
         for op in self.ops:
-            if op in ops and op.name != "tt.dot" and not any(self._varies(v, varying) for v in op.operands):
+            if op in ops and op.name != "tt.dot" and varying.isdisjoint(op.operands):
                 found.append(op)
             else:
                 varying |= set(op.results)
         return found
-
-    def _varies(self, value: ir.Value, varying: set[ir.Value]) -> bool:
-        return value in varying
 
     def _sunk(self, first: list[ir.Operation], late: list[ir.Operation]) -> list[ir.Operation]:
         """Ops of the first part that only the late part needs, and that are better done there."""

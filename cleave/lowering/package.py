@@ -14,6 +14,7 @@ from cleave.lowering.compile_ttir import Compiled, compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import Target
+from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.lowering.workers import Workers
 from cleave.passes.functions import is_private, name_of
 from cleave.runtime.cuda import Kernel
@@ -105,6 +106,17 @@ def _problem(outcome: Outcome) -> CleaveError | None:
     if not outcome.fits:
         has = f"{outcome.target} has {outcome.target.shared_per_block}"
         return CleaveError(f"kernel {outcome.name} needs {outcome.shared} bytes of shared memory; {has}")
+    if TTGIR_TARGET in outcome.ttir:
+        return _slow(outcome)
+    return None
+
+
+def _slow(outcome: Compiled) -> CleaveError | None:
+    """Why a warp-specialised kernel is none that was meant: it is there for its speed alone."""
+    serialised = [note for note in outcome.notes if "C75" in note]
+    if outcome.spills > 0 or serialised:
+        found = (f"{outcome.spills} bytes of registers spilled", *serialised)
+        return CleaveError(f"kernel {outcome.name} in its warp-specialised form is not what was meant", notes=found)
     return None
 
 

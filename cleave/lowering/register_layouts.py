@@ -126,7 +126,7 @@ class Layouts:
         elif op.name == "scf.for":
             yield from self._tiles(zip(list(op.operands)[3:], list(op.regions[0].blocks[0].arguments)[1:], strict=True))
         elif op.name == "scf.yield":
-            loop = op.parent.operation
+            loop = tt.parent(op)
             if loop.name == "scf.for":
                 yield from self._tiles(zip(op.operands, list(loop.regions[0].blocks[0].arguments)[1:], strict=True))
         elif op.name == "tt.store":
@@ -181,7 +181,7 @@ def _number(attr: ir.DenseElementsAttr) -> float | int:
 
 def resident_values(loads: Sequence[ir.Operation]) -> set[ir.Value]:
     """What descriptors load, and transposes of it."""
-    found = {load.results[0] for load in loads}
+    found: set[ir.Value] = {load.results[0] for load in loads}
     for value in list(found):
         for use in value.uses:
             if use.owner.operation.name == "tt.trans":

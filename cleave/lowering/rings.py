@@ -8,7 +8,7 @@ loops, has one buffer that is never empty again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
@@ -96,16 +96,16 @@ def rings_of(loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int], capac
     stages = _stages(made, capacity)
     found: dict[ir.Value, Ring] = {}
     for ring, group in zip(made, groups.values(), strict=True):
-        whole = Ring(**{**vars(ring), "stages": stages if ring.reused else 1})
+        whole = replace(ring, stages=stages if ring.reused else 1)
         found.update((load.results[0], whole) for load in group)
     return found
 
 
 def _depth(op: ir.Operation) -> int:
-    parent, depth = op.parent, 0
-    while parent is not None and parent.operation.name != "tt.func":
-        depth += parent.operation.name == "scf.for"
-        parent = parent.operation.parent
+    outer, depth = tt.parent(op), 0
+    while outer.name != "tt.func":
+        depth += outer.name == "scf.for"
+        outer = tt.parent(outer)
     return depth
 
 

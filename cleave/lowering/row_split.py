@@ -14,6 +14,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim, const
 from cleave.dialects.ops import TensorType
+from cleave.lowering import tt
 
 FIRST_ROW = "first__row"
 """The symbol whose value is the first row of a part within the tile."""
@@ -73,7 +74,7 @@ def _absent(store: ir.Operation) -> set[str]:
     """Dimensions of the kernel that the stored tile lacks: both parts would write the same elements."""
     func = store
     while func.name != "func.func":
-        func = func.parent.operation
+        func = tt.parent(func)
     names = {name for op in _ops(func) for result in op.results for name in _extents(result.type)}
     return names - set(_extents(store.operands[0].type))
 

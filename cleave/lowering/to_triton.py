@@ -409,7 +409,7 @@ def _for(kernel: _Kernel, op: ir.Operation) -> None:
     loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], hints, regions=1)
     block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
     index, *carried = block.arguments
-    limit = high.size if high.size is not None else high.limit
+    limit = high.size if high.size is not None else high.limit - 1 if high.limit is not None else None
     kernel.values[source.arguments[0]] = Scalar(index, low.low, max(low.low, high.high - 1), None, limit)
     for argument, value in zip(list(source.arguments)[1:], carried, strict=True):
         kernel.values[argument] = _received(kernel, argument.type, value)

@@ -104,7 +104,9 @@ class _Module:
         self.loads = [op for op in _walk(self.function) if op.name == "tt.descriptor_load"]
         self._check()
         self.rows = {a.value: row for a in self.arguments if (row := self._row(a)) is not None}
-        parts = {load.results[0]: split.parts if load.operands[0] in self.rows else 1 for load in self.loads}
+        parts: dict[ir.Value, int] = {
+            load.results[0]: split.parts if load.operands[0] in self.rows else 1 for load in self.loads
+        }
         capacity = Target.parse(_ARCHITECTURE).shared_per_block - _RESERVED
         self.rings = rings_of(self.loads, parts, capacity)
         resident = resident_values(self.loads)
@@ -120,15 +122,15 @@ class _Module:
         """CleaveError for what the partitions cannot do."""
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
         resident = resident_values(self.loads)
-        looping = [load for load in self.loads if load.parent.operation.name == "scf.for"]
+        looping = [load for load in self.loads if tt.parent(load).name == "scf.for"]
         if not dots or not looping:
             raise CleaveError("no loop of it multiplies tiles that descriptors load")
         for dot in dots:
             _check_product(dot, resident)
         for op in _walk(self.function):
-            if op.name == "scf.if" and any(load.parent == op for load in self.loads):
+            if op.name == "scf.if" and any(tt.parent(load) == op for load in self.loads):
                 raise CleaveError("it loads tiles within a branch")
-            if op.name == "tt.load" and op.parent.operation.name == "scf.for" and _is_matrix(op.results[0]):
+            if op.name == "tt.load" and tt.parent(op).name == "scf.for" and _is_matrix(op.results[0]):
                 raise CleaveError("a loop loads a tile by pointers")
 
     def _row(self, argument: _Argument) -> Row | None:
@@ -195,7 +197,7 @@ class _Module:
         if not argument.text.startswith(DESCRIPTOR):
             return argument.value.type
         type_ = ttir_type(argument.value)
-        extents = type_.block or ()
+        extents = type_.block or (1,)
         layout = ttg.shared_matrix(extents[-1], type_.bits, rank=len(extents))
         shape = "x".join(map(str, extents))
         return ir.Type.parse(f"!tt.tensordesc<tensor<{shape}x{type_.element}, {layout}>>")
@@ -289,7 +291,7 @@ def _parts(buffers: Buffers) -> list[ir.Value]:
     return [buffers.tiles, buffers.full, *([buffers.empty] if buffers.empty is not None else [])]
 
 
-def _rebuilt(buffers: Sequence[Buffers], values: list[ir.Value]) -> list[Buffers]:
+def _rebuilt(buffers: Sequence[Buffers], values: Sequence[ir.Value]) -> list[Buffers]:
     """The same buffers as the arguments of a partition."""
     given = iter(values)
     return [Buffers(next(given), next(given), next(given) if each.empty is not None else None) for each in buffers]

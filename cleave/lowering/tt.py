@@ -71,6 +71,13 @@ def same(name: str, *operands: ir.Value) -> ir.Value:
     return value(name, operands[0].type, *operands)
 
 
+def parent(op: ir.Operation | ir.OpView) -> ir.Operation:
+    """The op in whose region ``op`` stands."""
+    outer = op.operation.parent
+    assert outer is not None
+    return outer.operation
+
+
 def i32_attr(number: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), number)
 

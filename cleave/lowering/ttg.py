@@ -19,7 +19,7 @@ def boolean(truth: bool) -> ir.Value:
 
 def retyped(value: ir.Value, shape: tt.Shape, encoding: Encoding) -> ir.Value:
     """The tensor in another layout."""
-    return tt.value("ttg.convert_layout", encodings.tensor(shape, value.type.element_type, encoding), value)
+    return tt.value("ttg.convert_layout", encodings.tensor(shape, tt.element_of(value), encoding), value)
 
 
 # --- shared memory ----------------------------------------------------------------------------------------------------

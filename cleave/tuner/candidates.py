@@ -11,8 +11,10 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.lowering.compile_candidates import with_candidates
 from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import variant_of
 from cleave.lowering.targets import Target
+from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph
 from cleave.passes.schedule import Schedule
@@ -95,9 +97,20 @@ def _described(candidate: Candidate) -> str:
     return f"{shape} / {kernel.num_warps} warps, {kernel.num_stages} stages"
 
 
-def variants(text: str, function: str, pass_: Schedule, count: int, targets: Sequence[Target] = ()) -> list[Variant]:
+def variants(
+    text: str,
+    function: str,
+    pass_: Schedule,
+    count: int,
+    targets: Sequence[Target] = (),
+    *,
+    warp_specialise: bool = False,
+) -> list[Variant]:
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
-    compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left."""
+    compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
+
+    ``warp_specialise``: those whose kernels have a warp-specialised form are there in that form, too.
+    """
     options = pass_.options
     ctx = context(allow_unregistered=True)
     with ctx, ir.Location.unknown(ctx):
@@ -108,13 +121,17 @@ def variants(text: str, function: str, pass_: Schedule, count: int, targets: Seq
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        lowered = [_lowered(choice, options, ctx) for choice in choices(graphs, options, count)]
+        lowered = [
+            form
+            for choice in choices(graphs, options, count)
+            for form in _forms(arranged(choice.scheduled, options), choice.label, ctx, warp_specialise)
+        ]
         found: list[Variant] = []
         failure: CleaveError | None = None
-        for choice, each in lowered:
+        for label, each in _distinct(lowered):
             try:
                 variant = variant_of(each, function, targets, sizes=options.sizes)
-                found.append(replace(variant, label=choice.label))
+                found.append(replace(variant, label=label))
             except CleaveError as error:
                 failure = failure or error
         if not found:
@@ -122,8 +139,24 @@ def variants(text: str, function: str, pass_: Schedule, count: int, targets: Seq
         return found
 
 
-def _lowered(choice: Choice, options: ScheduleOptions, ctx: ir.Context) -> tuple[Choice, ir.Module]:
+def _distinct(lowered: Sequence[tuple[str, ir.Module]]) -> list[tuple[str, ir.Module]]:
+    """The first of equal modules: a warp-specialised form has as many stages as fit, whatever the program says."""
+    found: dict[str, tuple[str, ir.Module]] = {}
+    for label, module in lowered:
+        found.setdefault(str(module), (label, module))
+    return list(found.values())
+
+
+def _forms(program: TileProgram, label: str, ctx: ir.Context, warp_specialise: bool) -> Iterator[tuple[str, ir.Module]]:
+    yield label, _lowered(program, LowerToTriton(), ctx)
+    if warp_specialise:
+        specialised = _lowered(program, LowerToTtgir(), ctx)
+        if any(TTGIR_TARGET in op.operation.attributes for op in specialised.body.operations):
+            yield f"{label}, warp-specialised", specialised
+
+
+def _lowered(program: TileProgram, lowering: LowerToTriton, ctx: ir.Context) -> ir.Module:
     module = ir.Module.create()
-    from_tile_program(arranged(choice.scheduled, options), module)
-    LowerToTriton().apply(ctx, module)
-    return choice, module
+    from_tile_program(program, module)
+    lowering.apply(ctx, module)
+    return module

@@ -1,0 +1,94 @@
+// RUN: cleave-opt --lower-to-ttgir --split-input-file --mlir-print-op-generic %s 2>&1 | FileCheck %s
+
+// Without a product there is no such form.
+// CHECK: remark: 'rows__k0' is lowered to TTIR: no loop of it multiplies tiles that descriptors load
+
+func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?xf16, #cleave.dims<["m"]>> {cleave.out})
+    attributes {cleave.kernel, cleave.num_warps = 4 : i64} {
+  %i = "cleave.program_id"() {axis = 0 : i64} : () -> index
+  %m = "cleave.extent"() {size = "m"} : () -> index
+  %c128 = arith.constant 128 : index
+  %o0 = arith.muli %i, %c128 : index
+  %t = "cleave.load"(%x, %o0, %m) {fill = 0.0 : f16, operandSegmentSizes = array<i32: 1, 1, 1>}
+    : (tensor<?xf16, #cleave.dims<["m"]>>, index, index) -> tensor<128xf16, #cleave.dims<["m=128"]>>
+  "cleave.store"(%t, %o, %o0, %m) {operandSegmentSizes = array<i32: 1, 1, 1, 1>}
+    : (tensor<128xf16, #cleave.dims<["m=128"]>>, tensor<?xf16, #cleave.dims<["m"]>>, index, index) -> ()
+  return
+}
+
+// -----
+
+// The rows are halved: their tile is copied once for each consumer. A product runs into the next iteration, at whose
+// end it is awaited and its buffers are released.
+// CHECK: sym_name = "matmul"
+// CHECK: "ttg.warp_specialize"
+// CHECK: "scf.for"
+// CHECK-COUNT-2: "ttng.wait_barrier"
+// CHECK: %[[DOT:.*]] = "ttng.warp_group_dot"({{.*}}isAsync = true
+// CHECK: "ttng.warp_group_dot_wait"(%[[DOT]]){{.*}}pendings = 1
+// CHECK-COUNT-2: "ttng.arrive_barrier"
+// CHECK: "scf.yield"
+// CHECK: "ttng.warp_group_dot_wait"{{.*}}pendings = 0
+// CHECK-COUNT-2: "ttng.arrive_barrier"
+// CHECK: "tt.store"
+// CHECK: "ttg.warp_yield"
+// CHECK: "ttg.warp_specialize.partitions"
+// CHECK: "tt.store"
+// CHECK: "ttg.warp_return"
+// CHECK: "scf.for"
+// CHECK: "ttng.wait_barrier"
+// CHECK: "ttng.barrier_expect"{{.*}}size = 16384
+// CHECK-COUNT-2: "ttng.async_tma_copy_global_to_local"
+// CHECK: "ttng.wait_barrier"
+// CHECK: "ttng.barrier_expect"{{.*}}size = 32768
+// CHECK-COUNT-1: "ttng.async_tma_copy_global_to_local"
+// CHECK-NOT: "ttng.async_tma_copy_global_to_local"
+// CHECK: "ttg.warp_return"
+// CHECK: requestedRegisters = array<i32: 240, 24>
+// CHECK: cleave.arguments = ["in:0", "in:1", "in:2", "size:m", "desc:0:0,1:64x64", "desc:1:0,1:64x256"]
+
+func.func @matmul(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, %arg1: tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>) -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>> attributes {cleave.alternative = "matmul"} {
+  %0 = "cleave.alloc"() : () -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>>
+  call @matmul__k0(%arg0, %arg1, %0) {cleave.grid = ["ceildiv(m, 128)*ceildiv(n, 256)"]} : (tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>) -> ()
+  return %0 : tensor<?x4096xf16, #cleave.dims<["m", "n"]>>
+}
+func.func private @matmul__k0(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, %arg1: tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, %arg2: tensor<?x4096xf16, #cleave.dims<["m", "n"]>> {cleave.out}) attributes {cleave.descriptors, cleave.kernel, cleave.num_stages = 4 : i64, cleave.num_warps = 8 : i64} {
+  %0 = "cleave.extent"() {size = "ceildiv(m, 128)"} : () -> index
+  %c16 = arith.constant 16 : index
+  %c1 = arith.constant 1 : index
+  %c0 = arith.constant 0 : index
+  %c256 = arith.constant 256 : index
+  %c15 = arith.constant 15 : index
+  %c128 = arith.constant 128 : index
+  %1 = "cleave.extent"() {size = "m"} : () -> index
+  %c4096 = arith.constant 4096 : index
+  %c64 = arith.constant 64 : index
+  %2 = "cleave.program_id"() {axis = 0 : i64} : () -> index
+  %3 = arith.muli %0, %c16 : index
+  %4 = arith.subi %0, %c1 : index
+  %5 = arith.divui %2, %c256 : index
+  %6 = arith.muli %5, %c16 : index
+  %7 = arith.minsi %6, %4 : index
+  %8 = arith.subi %0, %7 : index
+  %9 = arith.minsi %8, %c16 : index
+  %10 = arith.maxsi %9, %c1 : index
+  %11 = arith.remui %2, %c256 : index
+  %12 = arith.remui %11, %10 : index
+  %13 = arith.addi %7, %12 : index
+  %14 = arith.minsi %13, %4 : index
+  %15 = arith.divui %11, %10 : index
+  %16 = arith.minsi %15, %c15 : index
+  %17 = arith.muli %14, %c128 : index
+  %18 = arith.muli %16, %c256 : index
+  %19 = "cleave.constant"() {value = 0.000000e+00 : f32} : () -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+  %20 = scf.for %arg3 = %c0 to %c4096 step %c64 iter_args(%arg4 = %19) -> (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) {
+    %22 = "cleave.load"(%arg0, %17, %arg3, %1, %c4096) {fill = 0.000000e+00 : f16, in_bounds = ["k"], operandSegmentSizes = array<i32: 1, 2, 2>} : (tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, index, index, index, index) -> tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>
+    %23 = "cleave.load"(%arg1, %arg3, %18, %c4096, %c4096) {fill = 0.000000e+00 : f16, in_bounds = ["k", "n"], operandSegmentSizes = array<i32: 1, 2, 2>} : (tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, index, index, index, index) -> tensor<64x256xf16, #cleave.dims<["k=64", "n=256"]>>
+    %24 = "cleave.contract"(%22, %23) {over = ["k"]} : (tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>, tensor<64x256xf16, #cleave.dims<["k=64", "n=256"]>>) -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+    %25 = "cleave.add"(%arg4, %24) : (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>, tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+    scf.yield %25 : tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+  }
+  %21 = "cleave.cast"(%20) : (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) -> tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>
+  "cleave.store"(%21, %arg2, %17, %18, %1, %c4096) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
+  return
+}

@@ -1,0 +1,189 @@
+"""Kernels as warp-specialised TTGIR: numbers with the partitions run in random order, faults that are found, PTX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import graphs
+import numpy as np
+import pytest
+from compiled import CTX, reference
+from lowered import NUMPY
+
+from cleave.bindings import ir
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.errors import CleaveError
+from cleave.lowering.compile_ttir import compile_many
+from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.plan import plan_of
+from cleave.lowering.targets import Target
+from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.passes.diagnostics import Diagnostic, collecting
+from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.choose_sizes import choose_free
+from cleave.runtime.execute import execute
+from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+
+LARGE = {"m": 4096, "n": 4096, "k": 4096, "h": 32}
+Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
+
+
+@cache
+def lowered(graph: Graph) -> Lowered:
+    """As for large sizes, so that tiles have 128 rows."""
+    program = schedule(graph.deduplicated(), ScheduleOptions(sizes=LARGE)).program
+    remarks: list[Diagnostic] = []
+    with CTX, ir.Location.unknown(), collecting(remarks.append):
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        LowerToTtgir().apply(CTX, module)
+        assert module.operation.verify()
+        kernels = kernel_modules(module)
+        return plan_of(module, graph.name, {kernel.name: kernel for kernel in kernels}), kernels, remarks
+
+
+def run(graph: Graph, texts: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> float:
+    """The largest error, relative to the largest number."""
+    plan, _, _ = lowered(graph)
+    rng = np.random.default_rng(3)
+    bound = {**graph.extents, **sizes}
+    shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
+    inputs = [rng.standard_normal(s).astype(NUMPY[v.dtype]) for s, v in zip(shapes, graph.inputs, strict=True)]
+    (expected,) = reference(graph, inputs, "f64", bound)
+    (found,) = execute(plan, texts, inputs, choose_free(plan, dict(sizes)), seed=seed)
+    difference = np.abs(found.astype(float) - expected).max(initial=0.0)
+    return float(difference / np.abs(expected).max(initial=1e-30))
+
+
+def matmul(dtype: str = "f16", *, transposed: bool = False) -> Graph:
+    b = GraphBuilder("matmul")
+    x, w = b.input("m k=200", dtype), b.input("n=264 k=200" if transposed else "k=200 n=264", dtype)
+    return b.build(b.contract(x, w, over=["k"], dtype=dtype))
+
+
+def swiglu() -> Graph:
+    b = GraphBuilder("swiglu")
+    x, w, v = b.input("m k=200", "f16"), b.input("k=200 n=136", "f16"), b.input("k=200 n=136", "f16")
+    gate, up = (b.contract(x, y, over=["k"], dtype="f32") for y in (w, v))
+    return b.build(b.cast(b.mul(b.mul(gate, b.sigmoid(gate)), up), dtype="f16"))
+
+
+def chain() -> Graph:
+    """Without a softmax between the products: the late one only adds."""
+    b = GraphBuilder("chain")
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f16")
+    scores = b.contract(q, k, over=["d"], dtype="f16")
+    return b.build(b.contract(scores, v, over=["n"], dtype="f16"))
+
+
+RIGHT = [
+    (matmul(), [{"m": 300}, {"m": 1}, {"m": 0}]),
+    (matmul("bf16", transposed=True), [{"m": 130}]),
+    (swiglu(), [{"m": 130}]),
+    (chain(), [{"h": 2, "m": 130, "n": 200}, {"h": 1, "m": 3, "n": 0}]),
+    (graphs.attention(division_last=True), [{"h": 1, "m": 130, "n": 300}, {"h": 2, "m": 1, "n": 1}]),
+]
+
+
+def _label(value: Graph | Mapping[str, int]) -> str:
+    return value.name if isinstance(value, Graph) else "-".join(f"{name}{size}" for name, size in value.items())
+
+
+@pytest.mark.parametrize(("graph", "sizes"), [(g, s) for g, runs in RIGHT for s in runs], ids=_label)
+def test_numbers(graph: Graph, sizes: dict[str, int]) -> None:
+    _, kernels, _ = lowered(graph)
+    assert all(TTGIR_TARGET in kernel.text for kernel in kernels)
+    texts = {kernel.name: kernel.text for kernel in kernels}
+    for seed in range(2):
+        assert run(graph, texts, sizes, seed) < 1e-2
+
+
+def _first_call(pattern: str, replacement: str) -> Callable[[str], str]:
+    return lambda text: re.sub(pattern, replacement, text, count=1)
+
+
+def _everywhere(pattern: str, replacement: str) -> Callable[[str], str]:
+    return lambda text: re.sub(pattern, replacement, text)
+
+
+FAULTS: list[tuple[str, Callable[[str], str], str]] = [
+    ("a consumer releases nothing", _first_call(r'\n *"ttng\.arrive_barrier"[^\n]*', ""), "nothing completes"),
+    (
+        "a barrier for one",
+        _everywhere(r"\{count = 2 : i32\}", "{count = 1 : i32}"),
+        "nothing completes|arrivals in one",
+    ),
+    ("a barrier for three", _everywhere(r"\{count = 2 : i32\}", "{count = 3 : i32}"), "nothing completes"),
+    ("released too early", _everywhere("pendings = 1 : i32", "pendings = 2 : i32"), "may still read"),
+    ("more bytes", _first_call(r"\{size = \d+ : i32\}", "{size = 65536 : i32}"), "nothing completes"),
+    ("results not waited for", _everywhere("pendings = 0 : i32", "pendings = 1 : i32"), "evaluated|not waited for"),
+    ("buffers not waited for", _first_call(r'\n *"ttng\.wait_barrier"[^\n]*', ""), "numbers"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
+def test_faults_are_found(fault: Callable[[str], str], message: str) -> None:
+    graph = matmul()
+    plan, (kernel,), _ = lowered(graph)
+    text = fault(kernel.text)
+    assert text != kernel.text
+    outcomes = [_outcome(graph, plan, text, seed) for seed in range(3)]
+    assert any(re.search(message, outcome) for outcome in outcomes), outcomes
+
+
+def _outcome(graph: Graph, plan: LaunchPlan, text: str, seed: int) -> str:
+    try:
+        error = run(graph, {plan.launches[0].kernel: text}, {"m": 300}, seed)
+    except CleaveError as problem:
+        return problem.message
+    return "numbers" if not error < 1e-2 else ""
+
+
+def remarks_of(graph: Graph) -> Sequence[str]:
+    return [diagnostic.message for diagnostic in lowered(graph)[2]]
+
+
+def test_what_has_no_such_form_says_why() -> None:
+    b = GraphBuilder("rows")
+    x = b.input("m n", "f16")
+    (remark,) = remarks_of(b.build(b.reduce(x, kind="sum", over=["n"])))
+    assert "is lowered to TTIR: no loop of it multiplies tiles that descriptors load" in remark
+    b = GraphBuilder("wide")
+    y, w = b.input("m k=256", "f32"), b.input("k=256 n=256", "f32")
+    (remark,) = remarks_of(b.build(b.contract(y, w, over=["k"])))
+    assert "is lowered to TTIR: a product of" in remark
+
+
+def test_another_architecture_is_refused() -> None:
+    _, (kernel,), _ = lowered(matmul())
+    with pytest.raises(CleaveError, match="warp-specialised for sm_90"):
+        kernel.request(Target.parse("sm_80"))
+
+
+@pytest.mark.parametrize("graph", [matmul(), graphs.attention(division_last=True)], ids=lambda graph: graph.name)
+def test_ptx(graph: Graph) -> None:
+    """Two warpgroups of consumers and a producer, no spills, nothing that ptxas remarks on, as few waits as meant."""
+    _, kernels, _ = lowered(graph)
+    (found,) = compile_many([kernel.request(Target.parse("sm_90")) for kernel in kernels])
+    assert not isinstance(found, CleaveError)
+    assert (found.num_warps, found.spills, found.notes) == (12, 0, ())
+    assert found.registers == 168 and found.fits
+    assert "wgmma.wait_group.sync.aligned \t1;" in found.ptx or "wait_group.sync.aligned 1;" in found.ptx
+    assert "setmaxnreg.inc.sync.aligned.u32" in found.ptx and "cp.async.bulk.tensor" in found.ptx
+
+
+def test_a_late_product_runs_under_the_pointwise_work() -> None:
+    """Both products are started before the scores are awaited; the late one is when its sum is rescaled."""
+    _, (kernel,), _ = lowered(graphs.attention(division_last=True))
+    loop = kernel.text[kernel.text.index('"scf.for"') :]
+    found = re.findall(r'"(ttng\.(?:warp_group_dot\w*|arrive_barrier|wait_barrier)|math\.exp2|scf\.yield)"', loop)
+    order = [name.rpartition(".")[2] for name in found[: found.index("scf.yield")]]
+    assert order == [
+        *("wait_barrier", "warp_group_dot", "wait_barrier", "warp_group_dot"),
+        *("warp_group_dot_wait", "arrive_barrier", "exp2", "exp2", "warp_group_dot_wait", "arrive_barrier"),
+    ]
+    assert re.findall(r"pendings = (\d)", loop)[:2] == ["1", "0"]
