@@ -68,6 +68,20 @@ def _attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
     return s.softmax(-1).to(q.dtype) @ v[:, None]
 
 
+def _qknorm_attention(q: Any, k: Any, v: Any, gq: Any, gk: Any) -> Any:
+    return _attention(_rms(q, gq), _rms(k, gk), v)
+
+
+def _ngpt_residual(h: Any, y: Any, alpha: Any) -> Any:
+    torch = import_module("torch")
+
+    def unit(x: Any) -> Any:
+        return torch.nn.functional.normalize(x, dim=-1)
+
+    start = unit(h if h.dtype == torch.float64 else h.float())
+    return unit(start + alpha * (unit(y.to(start.dtype)) - start)).to(h.dtype)
+
+
 def _mla_decode(q: Any, c: Any, qr: Any, kr: Any) -> Any:
     s = ((q @ c.mT).float() + (qr @ kr.mT).float()) / math.sqrt(192)
     return s.softmax(-1).to(q.dtype) @ c
@@ -117,6 +131,8 @@ EAGER: dict[str, Baseline] = {
     "log_sum_exp": _log_sum_exp,
     "qkv": _qkv,
     "attention": _attention,
+    "qknorm_attention": _qknorm_attention,
+    "ngpt_residual": _ngpt_residual,
     "mla_decode": _mla_decode,
     "llama_qkv": _norm_qkv,
     "llama_rope": _rope,

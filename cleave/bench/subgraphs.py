@@ -115,6 +115,24 @@ def qkv(x: f16["m k"], a: f16["k p"], b: f16["k q"], c: f16["k r"]) -> tuple[f16
     return cleave.contract(x, a, over="k"), cleave.contract(x, b, over="k"), cleave.contract(x, c, over="k")
 
 
+def qknorm_attention(q: f16["a g m d"], k: f16["a n d"], v: f16["a n e"], gq: f16["d"], gk: f16["d"]) -> f16["a g m e"]:
+    """Queries and keys are normalised over their elements."""
+    return attention(
+        cleave.rms_norm(q, "d", gq).astype(f16), cleave.rms_norm(k, "d", gk).astype(f16), v,
+        causal=False, scale=1 / math.sqrt(128),
+    )  # fmt: skip
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x * cleave.rsqrt((x * x).sum("k"))
+
+
+def ngpt_residual(h: f16["m k"], y: f16["m k"], alpha: f16["k"]) -> f16["m k"]:
+    """A step on the sphere from h towards y, as in nGPT (arXiv 2410.01131)."""
+    start = _unit(h * 1.0)
+    return _unit(start + alpha * (_unit(y * 1.0) - start))
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +161,21 @@ def _attentions() -> list[Subgraph]:
     latent = {f"prefill_{m}": {"a": 128, "g": 1, "m": m, "n": KEYS, "d": 192, "e": 128} for m in PREFILL}
     found.append(Subgraph("mla", _attention(192), latent, _attention_flops, "attention", "a g d e"))
     return found
+
+
+def _norms() -> list[Subgraph]:
+    """Those whose time is that of memory, and attention in front of which there is a norm."""
+    heads = {"a": 8, "g": 4, "n": KEYS, "d": 128, "e": 128}
+    queries = {f"decode_{m}": {"m": m, **heads} for m in DECODE}
+    rows = {f"rows_{m}": {"m": m, "k": 4096} for m in (2048, 16384)}
+
+    def steps(sizes: Sizes) -> float:
+        return 12.0 * sizes["m"] * sizes["k"]
+
+    return [
+        Subgraph("qknorm_gqa", qknorm_attention, queries, _attention_flops, "qknorm_attention", "a g d e", False),
+        Subgraph("ngpt_residual", ngpt_residual, rows, steps, "ngpt_residual", "k", False),
+    ]
 
 
 def _mla_decode() -> Subgraph:
@@ -185,5 +218,5 @@ def subgraphs() -> dict[str, Subgraph]:
     """All, by name; those of a layer of Llama come last."""
     from cleave.bench.llama import llama_subgraphs
 
-    found = [*_contractions(), *_attentions(), _mla_decode(), *llama_subgraphs()]
+    found = [*_contractions(), *_attentions(), *_norms(), _mla_decode(), *llama_subgraphs()]
     return {subgraph.name: subgraph for subgraph in found}
