@@ -37,6 +37,12 @@ class Tensor:
     def data_ptr(self) -> int:
         return self.address
 
+    def get_device(self) -> int:
+        return 0
+
+    def is_contiguous(self) -> bool:
+        return True
+
     def stride(self) -> tuple[int, ...]:
         return self.strides
 

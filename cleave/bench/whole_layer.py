@@ -32,7 +32,7 @@ def _program(folder: Path, subgraph: str, shape: str, label: str) -> Callable[..
 
     package = Package.load(package_path(folder, subgraph, shape, ""))
     chosen = tuple(variant for variant in package.variants if variant.label == label)
-    return replace(package, variants=chosen, _programs={})
+    return replace(package, variants=chosen)
 
 
 def _measured(

@@ -18,6 +18,7 @@ from cleave.runtime.launch_plan import LaunchPlan
 
 if TYPE_CHECKING:
     from cleave.runtime.package import Variant
+    from cleave.runtime.remembered import Remembered
 
 ProgramOf = Callable[[Any], Any]
 
@@ -90,9 +91,17 @@ def check_ranks(plan: LaunchPlan, operands: Operands) -> None:
 
 
 def run(
-    variant: Variant, program_of: ProgramOf, operands: Operands, sizes: Mapping[str, int], stream: int | None
+    variant: Variant,
+    program_of: ProgramOf,
+    operands: Operands,
+    sizes: Mapping[str, int],
+    stream: int | None,
+    remembered: Remembered,
 ) -> list[Any]:
-    """The results of one call, of the same kind as the operands. ``program_of`` gives a variant's ``cuda.Program``."""
+    """The results of one call, of the same kind as the operands. ``program_of`` gives a variant's ``cuda.Program``.
+
+    A call with PyTorch's tensors on a GPU is ``remembered`` for the next one.
+    """
     if operands.kind == "host":
         return _on_host(variant, operands.values, sizes)
     program = program_of(variant)
@@ -104,7 +113,9 @@ def run(
 
         with torch.cuda.device(first.device):
             where = torch.cuda.current_stream().cuda_stream if stream is None else stream
-            return program(operands.values, allocate, where, sizes)
+            results = program(operands.values, allocate, where, sizes)
+            remembered.keep(operands.values, sizes, program)
+            return results
     return program(operands.values, program.driver.array, stream or 0, sizes)
 
 

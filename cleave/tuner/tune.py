@@ -65,7 +65,7 @@ def measure(
     microseconds: Callable[[Callable[[], Any]], float],
 ) -> Measured:
     """One candidate: right, the same each time, and how fast."""
-    single = replace(package, variants=(variant,), _programs={})
+    single = replace(package, variants=(variant,))
     try:
         runs = [_listed(single(*tensors)) for _ in range(RUNS)]
     except CleaveError as error:

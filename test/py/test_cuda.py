@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import math
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +20,7 @@ from cleave.errors import CleaveError
 from cleave.runtime.cuda import Call, Kernel, Program
 from cleave.runtime.cuda_driver import Driver
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
+from cleave.runtime.package import Package, Variant
 
 X, W, WORKSPACE = 2**32, 2**33, 2**34
 
@@ -359,3 +362,71 @@ def test_no_driver_says_so() -> None:
     message = r"the CUDA driver cannot be loaded.*\nnote: launching kernels needs an NVIDIA GPU"
     with pytest.raises(CleaveError, match=message):
         Driver("libcuda-that-is-not-there.so.1")
+
+
+# --- calls with PyTorch's tensors ------------------------------------------------------------------------------------
+
+
+class TorchTensor(FakeTensor):
+    device = "cuda:0"
+    is_cuda = True
+
+    def get_device(self) -> int:
+        return 0
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def clone(self) -> TorchTensor:
+        return TorchTensor(2 * self.address // 32 * 16, self.shape, self.dtype)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """A module ``torch`` with a stream of its own; what it allocates."""
+    memory = Memory()
+
+    def empty(shape: tuple[int, ...], dtype: str, device: Any) -> TorchTensor:
+        made = memory(shape, {"float16": "f16", "float32": "f32"}[dtype])
+        return TorchTensor(made.address, shape, made.dtype)
+
+    cuda = SimpleNamespace(
+        device=lambda device: nullcontext(),
+        current_stream=lambda: SimpleNamespace(cuda_stream=77),
+        current_device=lambda: 0,
+    )
+    module = SimpleNamespace(Tensor=TorchTensor, cuda=cuda, empty=empty, float16="float16", float32="float32")
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return memory
+
+
+def package_of(stub: Stub, monkeypatch: pytest.MonkeyPatch, *plans: LaunchPlan) -> Package:
+    monkeypatch.setattr("cleave.runtime.package.shared_driver", lambda: stub.driver)
+    monkeypatch.setattr("cleave.runtime.cuda.shared_driver", lambda: stub.driver)
+    binaries = {"sm_90": KERNELS}
+    return Package("f", tuple(Variant(plan, {}, binaries, label=str(n)) for n, plan in enumerate(plans)))
+
+
+def test_later_calls_launch_what_the_first_did(stub: Stub, torch: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, w = package_of(stub, monkeypatch, SPLIT_K), TorchTensor(W, (100, 64))
+    for x, s in ((X, 4), (3 * X, 4), (X, 5), (X + 8, 4)):
+        package(TorchTensor(x, (33, 100)), w, sizes={"s": s})
+    launches = [line.partition(": ")[2].split() for line in stub.log if line.startswith("launch parts")]
+    assert [launch[0] for launch in launches] == [str(x) for x in (X, 3 * X, X, X)]  # the last one is a copy, aligned
+    assert [launch[4] for launch in launches] == ["25", "25", "20", "25"]
+    assert len({launch[2] for launch in launches}) == 4, "new memory for each call"
+    with pytest.raises(CleaveError, match="dimension 'k' is 100 in x and 99 in w"):
+        package(TorchTensor(X, (33, 100)), TorchTensor(W, (99, 64)), sizes={"s": 4})
+
+
+def test_a_package_of_other_variants_remembers_nothing_of_these(
+    stub: Stub, torch: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(SPLIT_K, steps=(*SPLIT_K.steps[:4], replace(SPLIT_K.steps[4], grid=("m + 1",))))
+    package, tensors = (
+        package_of(stub, monkeypatch, SPLIT_K, other),
+        (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64))),
+    )
+    package(*tensors, sizes={"s": 4})
+    replace(package, variants=package.variants[1:])(*tensors, sizes={"s": 4})
+    assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == ["33", "34"]
