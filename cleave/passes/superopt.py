@@ -119,8 +119,9 @@ def _remarks(func: ir.Operation, result: SearchResult, *, explain: bool) -> None
     for value in result.cuts:
         what = f"superopt: cut here: '{value.op}' {value.type} is computed in one part and taken as given in others"
         diagnostics.remark(value.location, what)
-    if not result.statistics.complete:
-        diagnostics.remark(func.location, f"the search of '{name_of(func)}' stopped early: these are the best so far")
+    if stopped := result.statistics.stopped:
+        what = f"the search of '{name_of(func)}' stopped early: these are the best so far; {'; '.join(stopped)}"
+        diagnostics.remark(func.location, what)
     if explain:
         for rejected in result.rejected:
             diagnostics.remark(func.location, f"rejected {rejected.what}: {rejected.why}")

@@ -56,7 +56,7 @@ def _count(graph: Graph) -> int:
 
 def _space(result: SearchResult) -> str:
     s = result.statistics
-    end = "The space was explored to its end." if s.complete else "A limit cut the search short."
+    end = "The space was explored to its end." if s.complete else f"It stopped early: {escape('; '.join(s.stopped))}."
     reasons = Counter((rejected.what, rejected.why) for rejected in result.rejected)
     rows = [(what, why, count) for (what, why), count in reasons.most_common()]
     pruned = f"<details><summary>{len(rows)} reasons for rejection</summary>{_table(['what', 'why', 'times'], rows)}"

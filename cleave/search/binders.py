@@ -93,17 +93,27 @@ class Algebra(Arithmetic):
             return self.of_atom(self.atom("chi", self.substitute(data[0], items), data[1]))
         if kind == "poly":
             return self.substitute(data[0], items)
-        inner = {name: item for name, item in items.items() if name in atom.free}
-        if kind == "sum":
-            body, names = self._open(data[0], self.of_mono(data[1]))
-            return self.sum_over(names, self.substitute(body, inner))
-        if kind == "max":
-            body, names = self._open(data[0], data[1])
-            return self.max_over(names, self.substitute(body, inner))
-        if kind == "red":
-            body, names = self._open(data[1], data[2])
-            return self.reduce_over(data[0], names, self.substitute(body, inner))
+        if kind in ("sum", "max", "red"):
+            return self._substitute_binder(atom, {name: item for name, item in items.items() if name in atom.free})
         raise AssertionError(kind)
+
+    def _substitute_binder(self, atom: Atom, items: Mapping[str, Item]) -> Poly:
+        kind, bound, body = atom.kind, atom.data[-2], self.body(atom)
+        if _is_renaming(atom, items):
+            # Nothing simplifies, so that the body need not be reduced anew: nested sums would be, at each level again.
+            named, renamed = self._canonical([name for name, _ in bound], self.substitute(body, items))
+            if kind == "sum":
+                return self._sum_atom(named, renamed)
+            return self.of_atom(self.atom(*(kind, *atom.data[:-2], named, renamed)))
+        body, names = self._open(bound, body)
+        body = self.substitute(body, items)
+        if kind == "sum":
+            return self.sum_over(names, body)
+        return self.max_over(names, body) if kind == "max" else self.reduce_over(atom.data[0], names, body)
+
+    def body(self, atom: Atom) -> Poly:
+        """What a sum, maximum or other reduction is over, under its bound names."""
+        return self.of_mono(atom.data[1]) if atom.kind == "sum" else atom.data[-1]
 
     def apply(self, name: str, args: Sequence[Poly]) -> Poly:
         """A function by name, through its laws where it has any."""
@@ -130,8 +140,7 @@ class Algebra(Arithmetic):
 
     def open(self, atom: Atom, names: Mapping[str, Item]) -> Poly:
         """The body of a sum, maximum or other reduction with items for its bound names."""
-        body = self.of_mono(atom.data[1]) if atom.kind == "sum" else atom.data[-1]
-        return self.substitute(body, names)
+        return self.substitute(self.body(atom), names)
 
     # --- sums ------------------------------------------------------------------------------------------------------
 
@@ -332,6 +341,13 @@ class Whole(str):
     """A name that stands for both halves of a pair."""
 
     __slots__ = ()
+
+
+def _is_renaming(atom: Atom, items: Mapping[str, Item]) -> bool:
+    """Whether free names get others, distinct ones, that occur neither free nor bound."""
+    taken = (atom.free - items.keys()) | {name for name, _ in atom.data[-2]}
+    new = {item for item in items.values() if isinstance(item, str) and not isinstance(item, Whole)}
+    return len(new) == len(items) and not new & taken
 
 
 def _replace(item: Item, items: Mapping[str, Item]) -> Item:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from cleave.dialects.dims import Size, const, maximum, sym
 from cleave.dialects.graph import Graph, Value
@@ -52,6 +53,7 @@ class Cost:
         )
 
 
+@cache
 def never_more(a: Size, b: Size) -> bool:
     """Whether ``a <= b`` is certain where every symbol is at least 1."""
     if a is b:

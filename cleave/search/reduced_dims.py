@@ -39,10 +39,10 @@ def outermost_reductions(polys: Iterable[Poly]) -> list[Atom]:
 
 
 def splittable_sizes(outputs: Iterable[Poly]) -> list[Size]:
-    """Sizes of dims that the outermost reductions bind: a symbol of its own each, never one of an output's dims."""
+    """Sizes of dims that the outermost reductions bind, made of at least one symbol."""
     sizes: dict[Size, None] = {}
     for atom in outermost_reductions(outputs):
         for name, size in atom.data[-2]:
-            if "'" not in name and str(size).isidentifier():
+            if "'" not in name and size.symbols:
                 sizes[size] = None
     return list(sizes)

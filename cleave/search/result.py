@@ -56,21 +56,25 @@ class Rejected:
 
 @dataclass
 class Statistics:
-    """The space explored. ``complete`` is False where a limit cut the search short."""
+    """The space explored. ``stopped``: the limits that cut the search short, in words."""
 
     classes: int = 0
     nodes: int = 0
     candidates: int = 0
     seconds: float = 0.0
-    complete: bool = True
-    spaces: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list[str])
+    spaces: list[str] = field(default_factory=list[str])
+
+    @property
+    def complete(self) -> bool:
+        return not self.stopped
 
     def include(self, other: Statistics, label: str) -> None:
         """Count the space of a part in."""
         self.classes += other.classes
         self.nodes += other.nodes
         self.candidates += other.candidates
-        self.complete &= other.complete
+        self.stopped.extend(why for why in other.stopped if why not in self.stopped)
         self.spaces.extend(f"{label}, {space}" for space in other.spaces)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from cleave.dialects.dims import Size
 from cleave.search.binders import Algebra
+from cleave.search.limits import Limits
 from cleave.search.masks import Masks
 from cleave.search.normal_form import content_of
 from cleave.search.stability import Stability
@@ -55,7 +56,6 @@ class Space:
         self.nodes: dict[Poly, dict[Node, None]] = {}
         self.seeds: dict[Poly, list[Node]] = {}
         self.rejected: dict[str, int] = {}
-        self.complete = True
         self.leaf_operands: Callable[[int], tuple[Poly, ...]] = lambda _: ()
         self.settled: dict[Poly, dict[Node, None]] = {}
         self.guards: dict[Poly, tuple[Poly, Poly]] = {}
@@ -145,10 +145,9 @@ class Space:
         self,
         goals: Iterable[Poly],
         enumerate_nodes: Callable[[Space, Poly], Iterable[Node]],
-        max_classes: int,
-        expired: Callable[[], bool],
+        limits: Limits,
     ) -> None:
-        """Enumerate until nothing new is needed, or a limit is reached (then ``complete`` is False)."""
+        """Enumerate until nothing new is needed, or a limit is reached."""
         queue = list(goals)
         position = 0
         while position < len(queue):
@@ -156,8 +155,7 @@ class Space:
             position += 1
             if poly in self.nodes:
                 continue
-            if len(self.nodes) >= max_classes or expired():
-                self.complete = False
+            if limits.space(len(self.nodes), self.algebra.work):
                 # The source's own nodes still lead to a program.
                 self.nodes[poly] = dict.fromkeys(self.seeds.get(poly, ()))
             else:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from cleave.dialects.graph import Graph, Value
 from cleave.search.binders import Algebra
+from cleave.search.candidates import lines_of
 from cleave.search.check import Checker
 from cleave.search.cost import cost_of
 from cleave.search.lift import Lifter
+from cleave.search.limits import Limits
 from cleave.search.partition import Part, counted_ops, partition
 from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
 from cleave.search.stitch import Choice, Stitcher
-from cleave.search.whole import WholeSearch, lines_of, nominal_sizes
+from cleave.search.whole import WholeSearch, nominal_sizes
 
 FEWEST_OPS = 8  # a graph of no more ops that algebra refuses is not cut again
 TRIES = 3  # stitched programs for each one that is to be kept
@@ -49,7 +50,7 @@ class _InParts:
 
     def __init__(self, graph: Graph, options: SearchOptions, taken: set[str], progress: Progress) -> None:
         self.source, self.options, self.taken, self.progress = graph, options, taken, progress
-        self.started = time.monotonic()
+        self.limits = Limits(options.max_classes, options.time_limit)
         self.parts = partition(graph, options.max_ops)
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
@@ -62,7 +63,8 @@ class _InParts:
         stitcher = Stitcher(self.source, self.parts, groups, results, sizes)
         self.progress(f"the whole of {len(self.parts)} parts")
         alternatives = self._alternatives(stitcher)
-        self.statistics.seconds = time.monotonic() - self.started
+        self.statistics.seconds = self.limits.seconds
+        self.statistics.stopped.extend(self.limits.reached)
         return SearchResult(tuple(alternatives), self.statistics, tuple(self.rejected), tuple(self.cuts))
 
     # --- the parts ---------------------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ class _InParts:
 
     def _search_part(self, part: Part, share: float) -> SearchResult:
         """The part's programs, in its share of the time that is left."""
-        limit = max(0.0, self.options.time_limit - (time.monotonic() - self.started)) * share
+        limit = max(0.0, self.options.time_limit - self.limits.seconds) * share
         return _search(part.graph, replace(self.options, time_limit=limit), self.taken, self.progress)
 
     def _add_cuts(self, part: Part, first: Part, result: SearchResult) -> None:
@@ -117,8 +119,7 @@ class _InParts:
         for number, choice in enumerate(stitcher.choices(split)):
             if len(kept) == self.options.keep or number >= TRIES * self.options.keep:
                 break
-            if kept and time.monotonic() - self.started > self.options.time_limit:
-                self.statistics.complete = False
+            if kept and self.limits.time():
                 break
             alternative = self._stitched(stitcher, checker, seen, choice)
             if alternative is not None:

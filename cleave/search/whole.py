@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cleave.dialects.dims import Dim, Facts, Size, ceildiv, sym
 from cleave.dialects.graph import Graph, Value
-from cleave.errors import CleaveError
 from cleave.search.binders import Algebra
+from cleave.search.candidates import Candidates
 from cleave.search.certificate import Certificate
 from cleave.search.check import Checker
-from cleave.search.cost import Cost, cost_of
+from cleave.search.cost import cost_of
 from cleave.search.draws import centred_inputs
 from cleave.search.emit import Emission, Emitter
 from cleave.search.empty import guarded
@@ -20,6 +19,7 @@ from cleave.search.enumerate import nodes_of
 from cleave.search.extract import Extractor, Plan
 from cleave.search.feeds import Feeds
 from cleave.search.lift import Lifter, Unliftable
+from cleave.search.limits import Limits
 from cleave.search.recentre import recentred
 from cleave.search.reduced_dims import splittable_sizes
 from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
@@ -35,22 +35,21 @@ class WholeSearch:
 
     def __init__(self, graph: Graph, options: SearchOptions, taken: set[str]) -> None:
         self.source, self.options, self.taken = graph, options, taken
-        self.started = time.monotonic()
+        self.limits = Limits(options.max_classes, options.time_limit)
         self.algebra = Algebra()
         self.algebra.extents.update(graph.extents)
         self.lifter = Lifter(self.algebra)
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
-        self.found: list[Alternative] = []
         self.counts: list[str] = []  # the symbols that count parts
-        self.seen: dict[str, bool] = {lines_of(graph): True}
+        self.candidates: Candidates | None = None
         self.means = centred_inputs(graph)
 
     def alone(self, why: str) -> SearchResult:
         """The source and nothing else."""
-        self.found.clear()
+        self.candidates = None
         self.rejected.append(Rejected(self.source.name, f"not searched: {why}"))
-        self.statistics.complete = False
+        self.limits.reached[f"not searched: {why}"] = None
         return self._result(Certificate((), notes=(f"the source itself; not searched: {why}",)))
 
     def run(self) -> SearchResult:
@@ -69,16 +68,17 @@ class WholeSearch:
         certificate = Certificate(tuple(map(show, goals)), self.source.facts.texts, notes=("the source itself",))
         if not goals:
             return self._result(certificate)
-        checker = Checker(self.source, self.lifter, goals, self.options.seed)
+        self.checker = Checker(self.source, self.lifter, goals, self.options.seed)
+        self.candidates = Candidates(self.source, self.options, self.checker)
         for cut in self._cuts(goals):
-            if self._expired():
-                self.statistics.complete = False
+            if self.limits.time():
                 break
             try:
-                self._search(forms, goals, cut, checker)
+                self._search(forms, goals, cut, self.candidates)
             except (OutOfFuel, ArithmeticError, RecursionError) as error:
-                self.rejected.append(Rejected(f"cut of {cut.size}" if cut else "whole", f"given up: {error}"))
-                self.statistics.complete = False
+                label = f"cut of {cut.size}" if cut else "whole"
+                self.rejected.append(Rejected(label, f"given up: {error}"))
+                self.limits.reached[f"{label}: {error}"] = None
         return self._result(certificate)
 
     def _cuts(self, goals: list[Poly]) -> list[Cut | None]:
@@ -107,12 +107,11 @@ class WholeSearch:
         outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
         return Cut(size, self.lifter.pair(outer, inner, size))
 
-    def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, checker: Checker) -> None:
+    def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, candidates: Candidates) -> None:
         space = make_space(self.source, forms, self.lifter, cut, self.options.stabilise)
-        space.grow(goals, nodes_of, self.options.max_classes, self._expired)
+        space.grow(goals, nodes_of, self.limits)
         self.statistics.classes += len(space.nodes)
         self.statistics.nodes += sum(map(len, space.nodes.values()))
-        self.statistics.complete &= space.complete
         label = "whole" if cut is None else f"{cut.size} cut"
         self.statistics.spaces.append(f"{label}: {len(space.nodes)} classes")
         self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
@@ -120,16 +119,12 @@ class WholeSearch:
         facts = self.source.facts
         if cut is not None:
             facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
+        emission = Emission(space, feeds, facts)
         for plan in self._plans(space, goals):
             self.statistics.candidates += 1
-            try:
-                for graph in self._versions(plan, goals, Emission(space, feeds, facts), checker):
-                    if self._admit(graph, label, cut, checker):
-                        break
-            except (CleaveError, OutOfFuel) as error:
-                self.rejected.append(Rejected(label, f"no program: {error}"))
+            candidates.add(label, None if cut is None else str(cut.size), self._versions(plan, goals, emission))
 
-    def _versions(self, plan: Plan, goals: list[Poly], emission: Emission, checker: Checker) -> Iterator[Graph]:
+    def _versions(self, plan: Plan, goals: list[Poly], emission: Emission) -> Iterator[Graph]:
         """The plan's programs, each more careful than the one before: in tf32, in f32, with inputs less an offset;
         these with what an empty dim makes infinite left out."""
         graphs: list[Graph] = []
@@ -139,7 +134,7 @@ class WholeSearch:
         shifted = [recentred(graph, self.means) for graph in graphs if self.means]
         graphs.extend(graph for graph in shifted if graph is not None)
         yield from graphs[2:]
-        trials = checker.empty_trials()
+        trials = self.checker.empty_trials()
         for graph in graphs if trials else []:
             careful = guarded(graph, self.source, trials)
             if careful is not None:
@@ -159,70 +154,19 @@ class WholeSearch:
         short = [symbol for symbol in dict.fromkeys(symbols) if symbol not in self.source.extents][:MAX_PROFILES]
         return [nominal, *({**nominal, symbol: 8} for symbol in short)]
 
-    def _admit(self, graph: Graph, label: str, cut: Cut | None, checker: Checker) -> bool:
-        """Keep the program if it is new and passes the checks; whether it does."""
-        text = lines_of(graph)
-        if text in self.seen:
-            return self.seen[text]
-        cost = cost_of(graph)
-        certificate, why = checker.check(graph)
-        self.seen[text] = certificate is not None
-        if certificate is None:
-            self.rejected.append(Rejected(f"{label}: {cost}", why))
-        else:
-            self.found.append(Alternative(graph, cost, certificate, None if cut is None else str(cut.size)))
-        return certificate is not None
-
     def _nominal(self) -> dict[str, int]:
         symbols = {s for size in self.algebra.sizes.values() for s in size.symbols}
         return nominal_sizes(symbols, self.counts, self.source.extents)
 
-    def _expired(self) -> bool:
-        return time.monotonic() - self.started > self.options.time_limit
-
     def _result(self, certificate: Certificate) -> SearchResult:
         source = Alternative(self.source, cost_of(self.source), certificate)
-        kept = self._front(source)
-        self.statistics.seconds = time.monotonic() - self.started
+        kept: list[Alternative] = []
+        if self.candidates is not None:
+            kept = self.candidates.best(source, self._profiles(), self.limits)
+            self.rejected += self.candidates.rejected
+        self.statistics.seconds = self.limits.seconds
+        self.statistics.stopped = list(self.limits.reached)
         return SearchResult((source, *kept), replace(self.statistics), tuple(self.rejected))
-
-    def _front(self, source: Alternative) -> list[Alternative]:
-        """Those that no other one of the same kind dominates, the best of each size profile in turn."""
-        undominated: list[Alternative] = []
-        costs: set[tuple[str | None, Cost]] = {(None, source.cost)}
-        for a in self.found:
-            if (a.split, a.cost) in costs:
-                self.rejected.append(Rejected(str(a.cost), "another program has the same cost"))
-                continue
-            costs.add((a.split, a.cost))
-            # A source that is to be made stable is no rival, though it does less.
-            rivals = [b for b in self.found if b.split == a.split and b is not a]
-            rivals += [] if self.options.stabilise or a.split is not None else [source]
-            better = next((b for b in rivals if b.cost.dominates(a.cost)), None)
-            if better is None:
-                undominated.append(a)
-            else:
-                self.rejected.append(Rejected(str(a.cost), f"dominated by {better.cost}"))
-        whole = [a for a in undominated if a.split is None]
-        return [*self._best(whole), *self._best([a for a in undominated if a.split is not None])]
-
-    def _best(self, candidates: list[Alternative]) -> list[Alternative]:
-        """As many as are to be kept: each profile's favourite, each profile's second, and so on."""
-        rankings = [sorted(candidates, key=lambda a: a.cost.rank(sizes)) for sizes in self._profiles()]
-        kept: dict[Alternative, None] = {}
-        for place in range(len(candidates)):
-            for ranking in rankings:
-                if len(kept) < self.options.keep:
-                    kept[ranking[place]] = None
-        for left in candidates:
-            if left not in kept:
-                self.rejected.append(Rejected(str(left.cost), f"more than {self.options.keep} of its kind"))
-        return list(kept)
-
-
-def lines_of(graph: Graph) -> str:
-    """The ops of a graph, as text that is equal for equal programs."""
-    return str(graph.deduplicated()).partition("\n")[2]
 
 
 def nominal_sizes(symbols: Iterable[str], counts: Iterable[str], extents: Mapping[str, int]) -> dict[str, int]:

@@ -79,6 +79,30 @@ def layernorm_linear_bias() -> Graph:
     return b.build(b.cast(b.add(b.contract(y, w, over=["k"]), bias), dtype="f16"))
 
 
+def layernorm_linear_symbolic() -> Graph:
+    """LayerNorm and a linear layer of a width that is known only when it runs, and is not 0."""
+    b = GraphBuilder("layernorm_linear_symbolic", facts=["1 <= k"])
+    x, w, gain, bias = b.input("m k", "f16"), b.input("k n", "f16"), b.input("k", "f16"), b.input("k", "f16")
+    wide, gain, bias = (b.cast(t, dtype="f32") for t in (x, gain, bias))
+    size = b.reduce(b.constant(1.0, "f32", (x.dims[1],)), kind="sum", over=["k"])
+    centred = b.sub(wide, b.div(b.reduce(wide, kind="sum", over=["k"]), size))
+    variance = b.div(b.reduce(b.mul(centred, centred), kind="sum", over=["k"]), size)
+    y = b.mul(centred, b.rsqrt(b.add(variance, b.constant(1e-5, "f32"))))
+    y = b.cast(b.add(b.mul(y, gain), bias), dtype="f16")
+    return b.build(b.cast(b.contract(y, w, over=["k"]), dtype="f16"))
+
+
+def appended() -> Graph:
+    """Attention to cached keys and values and to new ones behind them."""
+    b = GraphBuilder("appended")
+    q = b.input("h m d", "f16")
+    k, v = (
+        b.concat(b.input(f"h c {f}", "f16"), b.input(f"h u {f}", "f16"), dims=["c", "u"], into="n=c+u")
+        for f in ("d", "e")
+    )
+    return b.build(b.cast(softmax_times(b, scores(b, q, k), v), dtype="f16"))
+
+
 def lora_shared() -> Graph:
     """Two projections of x, each with an update of low rank; both updates share their first factor."""
     b = GraphBuilder("lora_shared")
@@ -171,6 +195,8 @@ PROGRAMS: Mapping[str, Callable[[], Graph]] = {
     "mla_cache": mla_cache,
     "rmsnorm_linear_bias": rmsnorm_linear_bias,
     "layernorm_linear_bias": layernorm_linear_bias,
+    "layernorm_linear_symbolic": layernorm_linear_symbolic,
+    "appended": appended,
     "matmul": graphs.matmul,
     "matmul_matmul": graphs.matmul_matmul,
     "matmul_rowsum": graphs.matmul_rowsum,

@@ -234,7 +234,7 @@ def shared_exponentials(graph: Graph) -> bool:
 
 SAFE = "attention attention_bf16 additive_mask causal soft_cap soft_cap_causal window sink window_cap_sink alibi"
 GROUPED = "gqa gqa_heads mqa"
-OTHERS = "exported_attention sdpa mla mla_decode mla_cache gated differential attention_lse opaque_middle"
+OTHERS = "exported_attention sdpa mla mla_decode mla_cache gated differential attention_lse opaque_middle appended"
 SIZED = "attention_n128 attention_n131072"
 NORMED = "qk_norm cosine"
 
@@ -267,9 +267,15 @@ TABLE: dict[tuple[str, str], Holds] = {
     },
     **{
         (name, "scale after the contraction, statistics beside it"): both(scale_after("k"), independent("k"))
-        for name in ("rmsnorm_linear", "rmsnorm_linear_without_gain", "rmsnorm_linear_bias", "layernorm_linear")
+        for name in (
+            *("rmsnorm_linear", "rmsnorm_linear_without_gain", "rmsnorm_linear_bias"),
+            *("layernorm_linear", "layernorm_linear_symbolic"),
+        )
     },
-    ("layernorm_linear", "mean as a correction by column sums"): both(rank_two_correction, independent("k")),
+    **{
+        (name, "mean as a correction by column sums"): both(rank_two_correction, independent("k"))
+        for name in ("layernorm_linear", "layernorm_linear_symbolic")
+    },
     ("rmsnorm_swiglu", "scale inside silu, x as it is in both contractions"): scale_inside_sigmoid,
     ("matmul", "split-K"): split_contraction("k"),
     ("matmul_matmul", "reassociated"): makes("hde"),

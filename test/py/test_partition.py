@@ -11,10 +11,10 @@ from search_programs import evaluate, inputs_of, norm, sizes_of, softmax_times
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
+from cleave.search.candidates import lines_of
 from cleave.search.partition import counted_ops, partition
 from cleave.search.result import Statistics
 from cleave.search.stitch import Stitcher
-from cleave.search.whole import lines_of
 
 
 @cache

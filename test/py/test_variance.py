@@ -14,6 +14,7 @@ from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search import Alternative, SearchOptions, superoptimise
 from cleave.search.binders import Algebra
 from cleave.search.lift import Lifter
+from cleave.search.limits import Limits
 from cleave.search.terms import Poly
 
 
@@ -127,7 +128,7 @@ def test_two_passes_are_reached_from_one() -> None:
     graph, lifter = program("one pass", True), Lifter(Algebra())
     forms = lifter.lift(graph)
     space = make_space(graph, forms, lifter, None)
-    space.grow([forms[graph.outputs[0]]], nodes_of, 200, lambda: False)
+    space.grow([forms[graph.outputs[0]]], nodes_of, Limits(200, 60.0))
     x = lifter.algebra.substitute(forms[graph.inputs[0]], {})
     mean = lifter.algebra.div(lifter.algebra.sum_over(["k"], x), lifter.algebra.count_of(Dim.parse("k").size))
     assert lifter.algebra.sub(x, mean) in space.nodes

@@ -13,7 +13,7 @@
 // TIME: error: cleave-superopt: time_limit is -1.0, but must be a number of at least 0
 // NAN: <command line>:1:12: error: option 'time-limit' of cleave-superopt must be a finite number, not 'nan'
 // CHECK-LABEL: func.func @matmul(
-// expected-remark @+1 {{the search of 'matmul' stopped early: these are the best so far}}
+// expected-remark @+1 {{the search of 'matmul' stopped early: these are the best so far; it has 1 classes (max-classes)}}
 func.func @matmul(%x: !X, %w: !W) -> !Y {
   %a = "cleave.mul"(%x, %x) : (!X, !X) -> !X
   %b = "cleave.contract"(%a, %w) {over = ["k"]} : (!X, !W) -> !Y
