@@ -95,11 +95,8 @@ def layernorm_linear_symbolic() -> Graph:
 def appended() -> Graph:
     """Attention to cached keys and values and to new ones behind them."""
     b = GraphBuilder("appended")
-    q = b.input("h m d", "f16")
-    k, v = (
-        b.concat(b.input(f"h c {f}", "f16"), b.input(f"h u {f}", "f16"), dims=["c", "u"], into="n=c+u")
-        for f in ("d", "e")
-    )
+    q = b.input("m d", "f16")
+    k, v = (b.concat(b.input(f"c {f}", "f16"), b.input(f"u {f}", "f16"), dims=["c", "u"], into="n=c+u") for f in "de")
     return b.build(b.cast(softmax_times(b, scores(b, q, k), v), dtype="f16"))
 
 

@@ -18,7 +18,21 @@ from cleave.search.superoptimise import superoptimise
 
 CTX = context()
 NUMPY = {"f16": np.float16, "f32": np.float32}
-SIZES = {"m": 19, "n": 77, "k": 45, "h": 2, "f": 33, "o": 20, "kv": 2, "g": 3, "e": 21, "d": 13, "r": 5}
+SIZES = {
+    "m": 19,
+    "n": 77,
+    "k": 45,
+    "h": 2,
+    "f": 33,
+    "o": 20,
+    "kv": 2,
+    "g": 3,
+    "e": 21,
+    "d": 13,
+    "r": 5,
+    "c": 70,
+    "u": 7,
+}
 PARTS = 3
 
 GRAPHS = [
@@ -42,6 +56,7 @@ GRAPHS = [
     graphs.cross_entropy(),
     graphs.variance(),
     PROGRAMS["variance"]().named("variance_in_parts"),
+    PROGRAMS["appended"](),
 ]
 
 
