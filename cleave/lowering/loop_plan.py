@@ -37,7 +37,9 @@ class LoopPlan:
 
 
 def plan_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
-    """None where the loop is not to be rotated."""
+    """None where the loop is not to be rotated, as where it has a pipeline of its own: at most one iteration."""
+    if "tt.num_stages" in loop.attributes:
+        return None
     return _Body(loop, resident).plan()
 
 

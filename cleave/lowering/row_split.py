@@ -1,8 +1,8 @@
 """The rows of a tile program divided among warpgroups: the same program on tiles of fewer rows, for any of the parts.
 
-A dimension can be divided if no tile is summed over it and each store has it: each part then computes its share of all
-results by itself, and tiles without the dimension are the same in all parts. The part is a symbol, so that one lowering
-serves all of them.
+A dimension can be divided if no tile is summed over it, and each product and store has it: each part then computes its
+share of all results by itself, and tiles without the dimension are the same in all parts. The part is a symbol, so that
+one lowering serves all of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim, const
 from cleave.dialects.ops import TensorType
-from cleave.lowering import tt
 
 FIRST_ROW = "first__row"
 """The symbol whose value is the first row of a part within the tile."""
-_ROWS = 64
+_SHARED_OUT = ("cleave.store", "cleave.contract")
+"""Ops of which each part does its share: a dimension that one of these lacks would have both do the same."""
 _ACCESSES = {"cleave.load": (0, 1), "cleave.store": (1, 2)}  # memory, first offset
 
 
@@ -31,18 +31,25 @@ class Split:
     parts: int
 
 
+WHOLE = Split("", 0, 1)
+"""No division: one consumer has all rows."""
+
+
 def splits(func: ir.Operation) -> Iterator[Split]:
     """The ways to divide a kernel in two, those along the longest dimensions first."""
     extents: dict[str, int] = {}
     refused: set[str] = set()
+    everywhere: list[set[str]] = []
     for op in _ops(func):
         refused |= _kept_whole(op)
+        if op.name in _SHARED_OUT:
+            everywhere.append(set(_extents(op.operands[0].type if op.name == "cleave.store" else op.results[0].type)))
         for value in (*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)):
             for name, extent in _extents(value.type).items():
                 if extents.setdefault(name, extent) != extent:
                     refused.add(name)
     for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
-        if name not in refused and extent % 2 == 0:
+        if name not in refused and extent % 2 == 0 and all(name in names for names in everywhere):
             yield Split(name, extent // 2, 2)
 
 
@@ -64,19 +71,10 @@ def _kept_whole(op: ir.Operation) -> set[str]:
         return set(cleave.plain("strings", op.attributes["over"]))
     if op.name == "cleave.store":
         memory, tile = (cleave.tensor_type_of(operand).names for operand in (op.operands[1], op.operands[0]))
-        return set(memory) - set(tile) | set(_extents(op.operands[0].type)) - set(memory) | _absent(op)
+        return set(tile) - set(memory)
     if op.name == "cleave.gather_load":
         return set(cleave.plain("strings", op.attributes["dims"])) | set(_extents(op.results[0].type))
     return set()
-
-
-def _absent(store: ir.Operation) -> set[str]:
-    """Dimensions of the kernel that the stored tile lacks: both parts would write the same elements."""
-    func = store
-    while func.name != "func.func":
-        func = tt.parent(func)
-    names = {name for op in _ops(func) for result in op.results for name in _extents(result.type)}
-    return names - set(_extents(store.operands[0].type))
 
 
 def _extents(type_: ir.Type) -> dict[str, int]:
@@ -91,9 +89,11 @@ def _extents(type_: ir.Type) -> dict[str, int]:
 
 
 def part_of(func: ir.Operation, split: Split) -> ir.Operation:
-    """A copy of the kernel, behind it, that computes the rows from ``FIRST_ROW`` on."""
+    """A copy of the kernel beside it that computes the rows from ``FIRST_ROW`` on."""
     with ir.InsertionPoint(func):
         part = func.clone()
+    if split is WHOLE:
+        return part
     _declare_symbol(part, split)
     block = part.regions[0].blocks[0]
     with part.location, ir.InsertionPoint.at_block_begin(block):

@@ -17,7 +17,7 @@ from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, resident_values
 from cleave.lowering.rings import Buffers, Ring, rings_of
-from cleave.lowering.row_split import FIRST_ROW, Split
+from cleave.lowering.row_split import FIRST_ROW, WHOLE, Split
 from cleave.lowering.targets import Target
 from cleave.lowering.to_triton import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, Surroundings, lower_kernel
 from cleave.lowering.ttir_types import ttir_type
@@ -28,8 +28,12 @@ _ARCHITECTURE = "sm_90"
 _NUMBERS = ("f16", "bf16")
 _RESERVED = 2048
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
+BLOCKS = {1: 2, 2: 1}
+"""Of a multiprocessor, by consumers."""
 REGISTERS = {1: (24,), 2: (240, 24)}
-"""Per thread of the partitions after the first, by consumers. The first has what is left of 168 for each."""
+"""Per thread of the partitions after the first, by consumers. The first has what is left: 232, or 240."""
+_LIMITS = {1: 128, 2: 168}
+"""Registers per thread at entry, so that the blocks fit."""
 
 
 def lower_warp_specialised(func: ir.Operation, around: Surroundings) -> ir.Operation:
@@ -40,7 +44,9 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings) -> ir.Opera
     reason = CleaveError("no dimension of its tiles can be divided between two warpgroups of 64 rows")
     found: list[_Module] = []
     try:
-        for split in row_split.splits(func):
+        for split in (*row_split.splits(func), WHOLE):
+            if split is WHOLE and found:
+                continue
             try:
                 found.append(_Module(func, around, split))
             except CleaveError as error:
@@ -107,7 +113,7 @@ class _Module:
         parts: dict[ir.Value, int] = {
             load.results[0]: split.parts if load.operands[0] in self.rows else 1 for load in self.loads
         }
-        capacity = Target.parse(_ARCHITECTURE).shared_per_block - _RESERVED
+        capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[split.parts]) - _RESERVED
         self.rings = rings_of(self.loads, parts, capacity)
         resident = resident_values(self.loads)
         self.kernel = Kernel(self.block, Layouts(self.block, resident), self.rings)
@@ -170,6 +176,7 @@ class _Module:
             "ttg.num-ctas": tt.i32_attr(1),
             "ttg.num-warps": tt.i32_attr(encodings.WARPS),
             "ttg.threads-per-warp": tt.i32_attr(32),
+            "ttg.maxnreg": tt.i32_attr(_LIMITS[self.split.parts]),
             TTGIR_TARGET: ir.StringAttr.get("cuda:90"),
         }
 

@@ -33,9 +33,9 @@ Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 
 @cache
-def lowered(graph: Graph) -> Lowered:
-    """As for large sizes, so that tiles have 128 rows."""
-    sizes = {name: size for name, size in LARGE.items() if name not in graph.extents}
+def lowered(graph: Graph, rows: int = LARGE["m"]) -> Lowered:
+    """As for large sizes, so that tiles have 128 rows, or for so many."""
+    sizes = {name: size for name, size in {**LARGE, "m": rows}.items() if name not in graph.extents}
     program = schedule(graph.deduplicated(), ScheduleOptions(sizes=sizes)).program
     remarks: list[Diagnostic] = []
     with CTX, ir.Location.unknown(), collecting(remarks.append):
@@ -47,9 +47,9 @@ def lowered(graph: Graph) -> Lowered:
         return plan_of(module, graph.name, {kernel.name: kernel for kernel in kernels}), kernels, remarks
 
 
-def run(graph: Graph, texts: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> float:
+def run(graph: Graph, texts: Mapping[str, str], sizes: Mapping[str, int], seed: int, rows: int = LARGE["m"]) -> float:
     """The largest error, relative to the largest number."""
-    plan, _, _ = lowered(graph)
+    plan, _, _ = lowered(graph, rows)
     rng = np.random.default_rng(3)
     bound = {**graph.extents, **sizes}
     shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
@@ -146,6 +146,18 @@ def _outcome(graph: Graph, plan: LaunchPlan, text: str, seed: int) -> str:
 
 def remarks_of(graph: Graph) -> Sequence[str]:
     return [diagnostic.message for diagnostic in lowered(graph)[2]]
+
+
+def test_tiles_of_64_rows_have_one_consumer() -> None:
+    """Of 128 registers per thread, so that two blocks fit on a multiprocessor."""
+    graph = graphs.attention(division_last=True)
+    _, (kernel,), _ = lowered(graph, 256)
+    assert "partitionNumWarps = array<i32: 1>" in kernel.text and "ttg.maxnreg = 128" in kernel.text
+    assert run(graph, {kernel.name: kernel.text}, {"h": 1, "m": 40, "n": 70}, 0, 256) < 1e-2
+    (found,) = compile_many([kernel.request(Target.parse("sm_90"))])
+    assert not isinstance(found, CleaveError)
+    assert (found.num_warps, found.registers, found.spills, found.notes) == (8, 128, 0, ())
+    assert found.shared <= Target.parse("sm_90").shared_per_block // 2
 
 
 def test_what_has_no_such_form_says_why() -> None:
