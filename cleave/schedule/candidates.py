@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
@@ -13,6 +14,7 @@ from cleave.errors import CleaveError
 from cleave.schedule.cost import Cost, Workload, cost_of, workload
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import Score, explore
+from cleave.schedule.forms import form_of, has_form, resized
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import viewed
 from cleave.schedule.target import Target
@@ -22,6 +24,8 @@ from cleave.schedule.tilings import Point, space_of
 from cleave.schedule.traffic import best_group
 
 STAGES = (2, 3, 4, 5, 6, 8)
+NO_PIPELINE = 1
+"""Stages of kernels without loops."""
 WARPS = (4, 8)
 L2_COPIES = 2
 """Parts of an L2 cache that each keep what their multiprocessors read: what all read is there as often."""
@@ -31,16 +35,27 @@ LONG = 40
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for one region and what it is predicted to cost.
+    """A kernel for one region, which ``emit`` makes, and what it is predicted to cost.
 
     ``rejected``: why it is not taken although it was predicted to fit; empty if it may be.
     """
 
-    kernel: Kernel
-    operands: tuple[Value, ...]
+    emit: Callable[[], Emitted]
     tiling: Tiling
     cost: Cost
+    num_warps: int
+    num_stages: int
+    descriptors: bool = False
     rejected: str = ""
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        kernel, descriptors = self.emit().kernel, self.descriptors
+        return replace(kernel, num_warps=self.num_warps, num_stages=self.num_stages, descriptors=descriptors)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.emit().operands
 
 
 @dataclass(frozen=True)
@@ -67,8 +82,8 @@ class Candidates:
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
         self._alike: dict[tuple[frozenset[Value], frozenset[Value]], Region] = {}
         self._emitted: dict[tuple[Region, Hashable, Fusion], Emitted] = {}
+        self._forms: dict[tuple[Region, Hashable, Fusion], list[Emitted]] = {}
         self._weighed: dict[tuple[Region, Hashable, Hashable], list[Candidate]] = {}
-        self._groups: dict[Region, int] = {}
         self._ranked: dict[tuple[Region, int, Hashable], tuple[Candidate, ...]] = {}
 
     def region(self, outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
@@ -107,7 +122,7 @@ class Candidates:
         explore(space, judge, min(count, effort(len(region.values))))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
-        return tuple(sorted(found, key=lambda candidate: (*self.score(candidate), -candidate.kernel.num_stages)))
+        return tuple(sorted(found, key=lambda candidate: (*self.score(candidate), -candidate.num_stages)))
 
     def _of(self, region: Region, tiling: Tiling, sizes: Sizes) -> list[Candidate]:
         """A tiling with each number of stages and warps, and each way to load."""
@@ -121,30 +136,30 @@ class Candidates:
 
     def _variants(self, region: Region, tiling: Tiling, fusion: Fusion, sizes: Sizes) -> tuple[list[Candidate], bool]:
         """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
-        # Tilings of a region mostly want the same bands: the kernel is made with those of the last one.
-        tiling = replace(tiling, group=self._groups.get(region, 1))
-        emitted = self._kernel(region, tiling, fusion)
-        work = workload(emitted.kernel, sizes.values, sizes.known)
+        alike = self._alike_kernel(region, tiling, fusion)
+        kernel = resized(alike.kernel, region, tiling)
+        work = workload(kernel, sizes.values, sizes.known)
         group = best_group(work.walk, work.streams, self.target.sms, self.target.l2_size // L2_COPIES)
-        if group != tiling.group:
-            self._groups[region] = group
-            tiling = replace(tiling, group=group)
-            emitted = self._kernel(region, tiling, fusion)
-            work = replace(work, walk=replace(work.walk, group=group))
+        kernel = replace(kernel, order=replace(kernel.order, group=group) if kernel.order else None)
+        tiling, work = replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
         works = {False: work}
         if self.target.has_descriptors and work.describable and self._is_contraction_bound(work):
-            works[True] = workload(replace(emitted.kernel, descriptors=True), sizes.values, sizes.known)
-        choices = itertools.product(works, STAGES if has_loops(emitted.kernel) else (1,), WARPS)
+            works[True] = workload(replace(kernel, descriptors=True), sizes.values, sizes.known)
+        emit = partial(self._kernel, region, tiling, fusion)
+        choices = itertools.product(works, STAGES if has_loops(kernel) else (NO_PIPELINE,), WARPS)
         found = [
-            Candidate(
-                replace(emitted.kernel, num_stages=stages, num_warps=warps, descriptors=descriptors),
-                emitted.operands,
-                tiling,
-                cost_of(works[descriptors], stages, warps, self.target),
-            )
-            for descriptors, stages, warps in choices
+            Candidate(emit, tiling, cost_of(works[described], stages, warps, self.target), warps, stages, described)
+            for described, stages, warps in choices
         ]
-        return found, emitted.estimates
+        return found, alike.estimates
+
+    def _alike_kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
+        """A kernel of the form that the tiling's has."""
+        forms = self._forms.setdefault((region, form_of(region, tiling), fusion), [])
+        found = next((emitted for emitted in forms if has_form(emitted, tiling)), None)
+        if found is None:
+            forms.append(found := self._kernel(region, tiling, fusion))
+        return found
 
     def _kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
         key = (region, tiling.key, fusion)

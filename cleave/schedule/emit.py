@@ -17,7 +17,7 @@ from cleave.dialects.ops import POINTWISE, TensorType, accumulator
 from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
-from cleave.schedule.loops import Loops
+from cleave.schedule.loops import Loops, Masks
 from cleave.schedule.padding import outside
 from cleave.schedule.ranges import growing
 from cleave.schedule.reduction import PartialReductions
@@ -26,24 +26,40 @@ from cleave.schedule.reindex import is_of_equal_elements
 from cleave.schedule.rename import renamed
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
 from cleave.schedule.spans import Spans
-from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
+from cleave.schedule.tile_program import Block, Instruction, Kernel, Order, Ref, TileBuilder, tile_type
 from cleave.schedule.tiling import Fusion, Tiling
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """A kernel and the graph values that its arguments hold, in order; ``estimates``: whether it uses any."""
+    """A kernel and the graph values that its arguments hold, in order; ``estimates``: whether it uses any.
+
+    ``masks``: where code depends on what masks cost, how it does; None where extents matter in other ways too.
+    """
 
     kernel: Kernel
     operands: tuple[Value, ...]
     estimates: bool
+    masks: tuple[tuple[Masks, bool], ...] | None = None
 
 
 def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> Emitted:
     """The kernel that computes ``region``; ``extents`` has the symbols whose sizes are static."""
     emitter = Emitter(region, tiling, extents, fusion)
     kernel = emitter.emit(name)
-    return Emitted(kernel, tuple(emitter.arguments), emitter.grouping.estimates)
+    masks = None if emitter.loops.computed else tuple(emitter.loops.masks)
+    return Emitted(kernel, tuple(emitter.arguments), emitter.grouping.estimates, masks)
+
+
+def grid_order(region: Region, tiling: Tiling) -> Order:
+    """In which thread blocks go through the output."""
+    return _grid(region, tiling, region.parallel, region.outputs).order
+
+
+def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
+    tiles = [(name, region.sizes[name], tiling.grid[name]) for name in order]
+    occupied = frozenset(name for name in order if not all(name in value.names for value in written))
+    return grid_of(tiles, tiling.group, growing(region), occupied)
 
 
 def roles_of(arguments: Mapping[Value, Ref]) -> dict[Ref, Ref]:
@@ -90,9 +106,7 @@ class Emitter:
 
         A dim that is not in all tensors that are ``written`` may be empty, and those without it still have elements.
         """
-        tiles = [(name, self.spans.sizes[name], self.tiling.grid[name]) for name in order]
-        occupied = frozenset(name for name in order if not all(name in value.names for value in written))
-        grid = grid_of(tiles, self.tiling.group, growing(self.region), occupied)
+        grid = _grid(self.region, self.tiling, order, written)
         offsets = grid.offsets(root.builder, self.extents)
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
             root.spans[name] = self.spans.span(root, name, offset, self.tiling.grid[name])

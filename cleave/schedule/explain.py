@@ -89,8 +89,8 @@ def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
     return (
         str(index),
         f"{tiles} | {loops} {tiling.form}".rstrip(),
-        str(candidate.kernel.num_warps),
-        str(candidate.kernel.num_stages),
+        str(candidate.num_warps),
+        str(candidate.num_stages),
         *(f"{seconds * 1e6:.1f}" for seconds in times),
         str(cost.waves),
         f"{cost.shared / 1024:.0f}",

@@ -14,7 +14,7 @@ SEEDS = 4
 
 def explore(space: Space, judge: Callable[[Point], Score], count: int) -> dict[Point, Score]:
     """Judge ``count`` points at most (all of them, if there are no more); the least score is the best."""
-    points = space.points()
+    points = space.points
     if len(points) <= count:
         return {point: judge(point) for point in points}
     judged = {point: judge(point) for point in spread(points, max(2, count // SEEDS))}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Value
 from cleave.schedule.cascade import Cascades
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.monoid import COMBINE, accumulator_of, neutral_element
-from cleave.schedule.ranges import Iterations, Range, Ranges
+from cleave.schedule.ranges import Iterations, Range, Ranges, Trips
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.scope import Scope, Tiles, tile_type_of
 from cleave.schedule.spans import Spans
@@ -35,6 +36,10 @@ class Loops:
         self.tiles, self.tiling, self.spans = tiles, tiling, spans
         self.ranges = Ranges(tiles.region, spans)
         self.partials = PartialReductions(tiles)
+        self.masks: list[tuple[Masks, bool]] = []
+        """What masks are in the loops so far, and whether they cost enough for a loop of their own."""
+        self.computed = False
+        """Whether code depends on tile extents in other ways too (see ``Iterations``)."""
         self.grouping, self.cascades = grouping, Cascades(tiles, grouping)
 
     def emit(self, group: Sequence[Value], scope: Scope) -> None:
@@ -93,15 +98,24 @@ class Loops:
             return self._update(group, accumulators, scope)
         masked_alike = () if self.cascades.carried(group).centres else group  # what else is carried needs every tile
         iterations = self.ranges.of(masked_alike, loops[0], self.tiling.reduced[loops[0]], scope)
+        self.computed |= iterations.computed
         nest = _Nest(group, loops, scope, iterations)
-        made, full = nest.iterations.made, nest.iterations.full
-        if nest.iterations.all_full:
-            return self._loop(nest, made, self._body(nest, accumulators, masked=False), accumulators)
+        made, full, trips = iterations.made, iterations.full, iterations.trips
+        if iterations.all_full:
+            return self._loop(nest, made, trips, self._body(nest, accumulators, masked=False), accumulators)
         masked = self._body(nest, accumulators, masked=True)
-        unmasked = None if nest.iterations.none_full else self._body(nest, accumulators, masked=False)
-        if unmasked is None or not masks_cost(unmasked, masked):
-            return self._loop(nest, made, masked, accumulators)
-        return self._edges(nest, masked, self._loop(nest, full, unmasked, accumulators))
+        unmasked = None if iterations.none_full else self._body(nest, accumulators, masked=False)
+        if unmasked is None or not self._cost(unmasked, masked):
+            return self._loop(nest, made, trips, masked, accumulators)
+        results = self._loop(nest, full, replace(trips, kind="full"), unmasked, accumulators)
+        return self._edges(nest, masked, results)
+
+    def _cost(self, unmasked: Block, masked: Block) -> bool:
+        masks = _elements(masked)
+        masks.subtract(_elements(unmasked))
+        cost = masks_cost(masks, self.tiling.tiles)
+        self.masks.append((masks, cost))
+        return cost
 
     def _body(self, nest: _Nest, accumulators: Sequence[Ref], *, masked: bool) -> Block:
         """One iteration. Its first argument is where its tile begins."""
@@ -115,13 +129,13 @@ class Loops:
         return block
 
     def _loop(
-        self, nest: _Nest, over: Range, block: Block, accumulators: Sequence[Ref], **attrs: int
+        self, nest: _Nest, over: Range, course: Trips, block: Block, accumulators: Sequence[Ref], **attrs: int
     ) -> tuple[Ref, ...]:
         results = tuple(Ref(accumulator.type) for accumulator in accumulators)
         builder, name = nest.scope.builder, nest.loops[0]
         tile = self.tiling.reduced[name]
         operands = (over.start, over.stop, builder.index(tile), *accumulators)
-        about = {"dim": name, "trips": over.trips, **attrs}
+        about = {"dim": name, "trips": course.of(self.tiling.tiles), "course": course, **attrs}
         location = nest.group[-1].location
         builder.block.instructions.append(Instruction("scf.for", operands, results, about, block, location))
         return results
@@ -129,14 +143,14 @@ class Loops:
     def _edges(self, nest: _Nest, block: Block, accumulators: Sequence[Ref]) -> tuple[Ref, ...]:
         """The iterations before and after those without masks, as one loop."""
         made, full = nest.iterations.made, nest.iterations.full
-        trips = made.trips - full.trips
+        rest = replace(nest.iterations.trips, kind="rest")
         if not nest.iterations.outcomes:
-            return self._loop(nest, Range(full.stop, made.stop, trips), block, accumulators, stages=EDGE_STAGES)
+            return self._loop(nest, Range(full.stop, made.stop), rest, block, accumulators, stages=EDGE_STAGES)
         if not nest.iterations.before:
-            return self._loop(nest, Range(full.stop, made.stop, trips), block, accumulators)
+            return self._loop(nest, Range(full.stop, made.stop), rest, block, accumulators)
         gap = nest.scope.builder.arith("subi", full.stop, full.start)
         stop = nest.scope.builder.arith("subi", made.stop, gap)
-        return self._loop(nest, Range(made.start, stop, trips), self._jumping(nest, block, gap), accumulators)
+        return self._loop(nest, Range(made.start, stop), rest, self._jumping(nest, block, gap), accumulators)
 
     def _jumping(self, nest: _Nest, block: Block, gap: Ref) -> Block:
         """The iteration with tiles from the start of the full ones on moved by ``gap``."""
@@ -172,12 +186,17 @@ class Loops:
         return scope.builder.compute(op, accumulated, part, order=accumulated.names, location=member.location)
 
 
-def masks_cost(unmasked: Block, masked: Block) -> bool:
+Masks = Mapping[tuple[str, ...], int]
+"""By the dims of a tile: in how many tiles more register code computes elements with masks than without."""
+
+
+def masks_cost(masks: Masks, tiles: Mapping[str, int]) -> bool:
     """Whether masks are so much work on tiles that iterations without them had better be a loop of their own.
 
     Masks of loads alone cost nothing that was measured: of aligned rows they are one predicate for 16 bytes.
     """
-    return _elements(masked) - _elements(unmasked) >= MASKED_ELEMENTS
+    elements = sum(count * math.prod(tiles[name] for name in names) for names, count in masks.items())
+    return elements >= MASKED_ELEMENTS
 
 
 MASKED_ELEMENTS = 2048
@@ -187,11 +206,10 @@ EDGE_STAGES = 2
 """Pipeline stages of a loop of at most one iteration: its copies are asynchronous and take no registers."""
 
 
-def _elements(block: Block) -> int:
-    """Elements that register code computes in one iteration."""
-    computed = (
-        i.result.tile
+def _elements(block: Block) -> Counter[tuple[str, ...]]:
+    """How many tiles of these dims register code computes in one iteration."""
+    return Counter(
+        i.result.names
         for i in block.walk()
         if i.op not in ("load", "contract") and not i.body and i.results and i.result.type
     )
-    return sum(math.prod(dim.size.value or 1 for dim in tile.dims) for tile in computed)

@@ -7,7 +7,9 @@ masked throughout has the result that the source says, NaN for a softmax.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
 
 from cleave.dialects.dims import Size, ceildiv, const, floordiv, maximum, minimum
 from cleave.dialects.graph import Value
@@ -21,11 +23,49 @@ from cleave.schedule.tile_program import Ref
 
 @dataclass(frozen=True)
 class Range:
-    """Elements along a dim; ``trips``: how many tiles that is on the average over thread blocks."""
+    """Elements along a dim."""
 
     start: Ref
     stop: Ref
-    trips: Size
+
+
+@dataclass(frozen=True)
+class Trips:
+    """How many iterations a loop over dim ``name`` makes, on the average over thread blocks.
+
+    ``lower`` and ``upper``: what limits them; ``sizes``: of all dims. ``rest``: those that are made and not full.
+    """
+
+    name: str
+    sizes: Mapping[str, Size]
+    lower: tuple[Affine, ...]
+    upper: tuple[Affine, ...]
+    kind: Literal["made", "full", "rest"] = "made"
+
+    def of(self, tiles: Mapping[str, int]) -> Size:
+        """The number where tiles have these extents."""
+        tile = const(tiles[self.name])
+        if self.kind == "made":
+            return ceildiv(self._elements(tiles, widest=True), tile)
+        full = floordiv(self._elements(tiles, widest=False), tile)
+        return full if self.kind == "full" else replace(self, kind="made").of(tiles) - full
+
+    def _elements(self, tiles: Mapping[str, int], *, widest: bool) -> Size:
+        start, stop = const(0), self.sizes[self.name]
+        for end in self.lower:
+            start = maximum(start, self._mean(end, tiles, largest=not widest))
+        for end in self.upper:
+            stop = minimum(stop, self._mean(end, tiles, largest=widest) + 1)
+        return maximum(stop - start, const(0))
+
+    def _mean(self, form: Affine, tiles: Mapping[str, int], *, largest: bool) -> Size:
+        """The largest or smallest value of a form over a tile, on the average over thread blocks, roughly."""
+        total = form.constant
+        for name, coefficient in form.coefficients.items():
+            half = (tiles[name] - 1) // 2
+            away = half if (sign(coefficient) > 0) == largest else -half
+            total = total + coefficient * (floordiv(self.sizes[name], const(2)) + away)
+        return total
 
 
 @dataclass(frozen=True)
@@ -33,15 +73,18 @@ class Iterations:
     """``made``: all iterations, from a multiple of the tile on. ``full``: those that need no masks, whole tiles.
 
     ``outcomes``: how comparisons come out throughout ``full``. ``before``: whether some may lie before ``full``.
-    ``all_full``, ``none_full``: what is known of that for all sizes.
+    ``all_full``, ``none_full``: what is known of that for all sizes. ``computed``: whether constants say so in which
+    tile extents are more than factors.
     """
 
     made: Range
     full: Range
+    trips: Trips
     outcomes: Mapping[Value, bool]
     before: bool
     all_full: bool
     none_full: bool
+    computed: bool
 
 
 class Ranges:
@@ -59,10 +102,12 @@ class Ranges:
         made, full = self._made(lower, upper, name, tile, scope), self._full(lower, upper, name, tile, scope)
         if lower:
             start = scope.builder.arith("maxsi", full.start, made.start)
-            full = Range(start, scope.builder.arith("maxsi", full.stop, start), full.trips)
+            full = Range(start, scope.builder.arith("maxsi", full.stop, start))
         stops = [scope.builder.constant_of(each) for each in (full.stop, made.stop)]
         all_full = not outcomes and (tile == 1 or (stops[0] is not None and stops[0] == stops[1]))
-        return Iterations(made, full, outcomes, bool(lower), all_full, stops[0] == 0)
+        trips = Trips(name, self.spans.sizes, *(tuple(limit.end for limit in side) for side in (lower, upper)))
+        computed = bool(found) and stops[0] is not None
+        return Iterations(made, full, trips, outcomes, bool(lower), all_full, stops[0] == 0, computed)
 
     def _limits(self, group: Sequence[Value], name: str, scope: Scope) -> dict[tuple[Value, bool], tuple[Limit, ...]]:
         """For each comparison that masks, what it says of this dim where it does not mask."""
@@ -75,11 +120,9 @@ class Ranges:
 
     def _made(self, lower: list[Limit], upper: list[Limit], name: str, tile: int, scope: Scope) -> Range:
         builder, bound = scope.builder, self.spans.bound(scope, name)
-        start, mean_start, mean_stop = builder.index(0), const(0), self.spans.sizes[name]
-        stop = bound
+        start, stop = builder.index(0), bound
         for limit in lower:
             start = builder.arith("maxsi", start, self._end(limit.end, scope, largest=False))
-            mean_start = maximum(mean_start, self._mean(limit.end, scope, largest=False))
         if lower:
             last = builder.arith("subi", builder.arith("maxsi", bound, builder.index(1)), builder.index(1))
             start = self._down(builder.arith("minsi", start, last), tile, scope)
@@ -87,24 +130,19 @@ class Ranges:
             end = builder.arith("addi", self._end(limit.end, scope, largest=True), builder.index(1))
             end = builder.arith("maxsi", end, builder.arith("addi", start, builder.index(1)))
             stop = builder.arith("minsi", stop, end)
-            mean_stop = minimum(mean_stop, self._mean(limit.end, scope, largest=True) + 1)
-        return Range(start, stop, ceildiv(maximum(mean_stop - mean_start, const(0)), const(tile)))
+        return Range(start, stop)
 
     def _full(self, lower: list[Limit], upper: list[Limit], name: str, tile: int, scope: Scope) -> Range:
         builder, zero = scope.builder, scope.builder.index(0)
-        start, mean_start, mean_stop = zero, const(0), self.spans.sizes[name]
-        stop = self.spans.bound(scope, name)
+        start, stop = zero, self.spans.bound(scope, name)
         for limit in lower:
             start = builder.arith("maxsi", start, self._end(limit.end, scope, largest=True))
-            mean_start = maximum(mean_start, self._mean(limit.end, scope, largest=True))
         for limit in upper:
             end = builder.arith("addi", self._end(limit.end, scope, largest=False), builder.index(1))
             stop = builder.arith("minsi", stop, builder.arith("maxsi", end, zero))
-            mean_stop = minimum(mean_stop, self._mean(limit.end, scope, largest=False) + 1)
         if lower:
             start = self._down(builder.arith("addi", start, builder.index(tile - 1)), tile, scope)
-        trips = floordiv(maximum(mean_stop - mean_start, const(0)), const(tile))
-        return Range(start, self._down(stop, tile, scope), trips)
+        return Range(start, self._down(stop, tile, scope))
 
     def _down(self, index: Ref, tile: int, scope: Scope) -> Ref:
         """The last multiple of ``tile`` that is not above an index ≥ 0."""
@@ -122,16 +160,8 @@ class Ranges:
             total = builder.arith("addi" if positive else "subi", total, builder.arith("muli", index, step))
         return total
 
-    def _mean(self, form: Affine, scope: Scope, *, largest: bool) -> Size:
-        """What ``_end`` is on the average over thread blocks, roughly."""
-        total = form.constant
-        for name, coefficient in form.coefficients.items():
-            half = (scope.required_span(name).extent - 1) // 2
-            away = half if (sign(coefficient) > 0) == largest else -half
-            total = total + coefficient * (floordiv(self.spans.sizes[name], const(2)) + away)
-        return total
 
-
+@lru_cache(maxsize=256)
 def growing(region: Region) -> frozenset[str]:
     """Dims of the outputs along which masks leave more and more to do: the last tiles take longest, and go first."""
     found: dict[str, set[bool]] = {}

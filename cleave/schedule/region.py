@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import OPS, REDUCTIONS
 from cleave.dialects.rounding import transparent
@@ -40,11 +40,31 @@ class Region:
         )
 
     @cached_property
+    def sizes(self) -> Mapping[str, Size]:
+        """The size of each dim."""
+        return {dim.name: dim.size for value in self.upstream for dim in value.dims}
+
+    def static_size(self, name: str) -> int | None:
+        """The size of a dim if it is known when compiling; None for parts of a split, of which the last is shorter."""
+        return None if name in self.parts else self._static_sizes.get(name)
+
+    @cached_property
+    def _static_sizes(self) -> dict[str, int]:
+        known = {name: size for name, size in self.sizes.items() if size.symbols <= self.extents.keys()}
+        return {name: size.evaluate(self.extents) for name, size in known.items()}
+
+    @cached_property
     def symbols(self) -> tuple[str, ...]:
         """Those of the sizes of all its dims."""
         sizes = {dim.size for value in (*self.upstream, *self.outputs) for dim in value.dims}
         sizes |= {part.whole for part in self.parts.values()}
         return tuple(sorted({symbol for size in sizes for symbol in size.symbols}))
+
+    @cached_property
+    def widest(self) -> tuple[frozenset[str], ...]:
+        """The sets of dims that a value has and no other value has beside others."""
+        found = {frozenset(value.names) for value in self.upstream}
+        return tuple(names for names in found if not any(names < other for other in found))
 
     @cached_property
     def memory(self) -> frozenset[Value]:

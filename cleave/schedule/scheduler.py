@@ -11,14 +11,15 @@ from typing import Literal
 
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
+from cleave.schedule.candidates import LONG, NO_PIPELINE, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost, workload
+from cleave.schedule.emit import Emitted
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
 from cleave.schedule.side_by_side import levels, side_by_side
 from cleave.schedule.target import Target, target_named
-from cleave.schedule.tile_program import Launch, TileProgram, has_loops
+from cleave.schedule.tile_program import Launch, TileProgram
 from cleave.schedule.tiling import Fusion
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
@@ -239,16 +240,16 @@ class _Scheduler:
     def _together(self, ranked: Sequence[tuple[Candidate, ...]]) -> tuple[Candidate, ...]:
         """Independent kernels side by side, best first: for each number of warps and stages, the best of each."""
         found: list[Candidate] = []
-        for key in dict.fromkeys(
-            (c.kernel.num_stages, c.kernel.num_warps) for candidates in ranked for c in candidates
-        ):
+        for key in dict.fromkeys((c.num_stages, c.num_warps) for candidates in ranked for c in candidates):
             chosen = [_with_resources(candidates, *key) for candidates in ranked]
             parts = [Launch(candidate.kernel, candidate.operands) for candidate in chosen if candidate]
             if len(parts) == len(ranked):
                 launch = side_by_side("kernel", parts, self.graph.extents)
                 cost = cost_of(workload(launch.kernel, self.sizes.values, self.sizes.known), *key, self.options.target)
                 tiling = next(candidate.tiling for candidate in chosen if candidate)
-                found.append(Candidate(launch.kernel, launch.operands, tiling, cost))
+                made = Emitted(launch.kernel, launch.operands, estimates=False)
+                stages, warps = key
+                found.append(Candidate(lambda made=made: made, tiling, cost, warps, stages, made.kernel.descriptors))
         return tuple(sorted(found, key=self.candidates.score))
 
 
@@ -260,10 +261,9 @@ def _limits(weighed: Sequence[tuple[float, Kernels]], count: int) -> tuple[float
 
 def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps: int) -> Candidate | None:
     """The best candidate of so many stages (fewer, if it has no loops) and warps."""
-    kernels = ((c, c.kernel) for c in candidates)
-    alike = (c for c, k in kernels if k.num_warps == num_warps and (k.num_stages == num_stages or not has_loops(k)))
+    alike = (c for c in candidates if c.num_warps == num_warps and c.num_stages in (num_stages, NO_PIPELINE))
     found = next(alike, None)
-    return found and replace(found, kernel=replace(found.kernel, num_stages=num_stages))
+    return found and replace(found, num_stages=num_stages)
 
 
 def identifier(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from cleave.dialects.dims import Size
 from cleave.errors import CleaveError
@@ -18,10 +17,10 @@ class Spans:
     def __init__(self, region: Region, extents: Mapping[str, int]) -> None:
         self.region, self.extents = region, extents
 
-    @cached_property
+    @property
     def sizes(self) -> Mapping[str, Size]:
         """The size of each dim of the region."""
-        return {dim.name: dim.size for value in self.region.upstream for dim in value.dims}
+        return self.region.sizes
 
     def span(self, scope: Scope, name: str, offset: Ref, extent: int) -> Span:
         """``extent`` elements of a dim from ``offset`` on."""

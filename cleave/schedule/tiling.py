@@ -32,6 +32,11 @@ class Tiling:
         return " ".join([*columns, *(["deferred"] if self.deferred else [])])
 
     @cached_property
+    def tiles(self) -> Mapping[str, int]:
+        """The extents of all dims."""
+        return {**self.grid, **self.reduced}
+
+    @cached_property
     def key(self) -> Hashable:
         """What tilings that are the same have in common."""
         grid, reduced = tuple(self.grid.items()), tuple(self.reduced.items())

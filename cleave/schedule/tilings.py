@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cleave.dialects.graph import Value
 from cleave.schedule.region import Region
@@ -49,12 +50,27 @@ class Space:
     def lengths(self) -> tuple[int, ...]:
         return tuple(len(axis) for axis in (*self.sides, *self.reduced.values(), self.columns, self.deferred))
 
-    def points(self) -> list[Point]:
+    @cached_property
+    def points(self) -> Sequence[Point]:
         """The coordinates of all tilings that fit, best guesses first."""
         # The last two change a tile's form, not its size: all sizes of the first form come first.
         *sizes, columns, deferred = (range(length) for length in self.lengths)
-        ordered = itertools.product(columns, deferred, *sizes)
-        return [point for c, d, *rest in ordered if self.tiling(point := (*rest, c, d))]
+        small = [point for point in itertools.product(*sizes) if _small_enough(self.region, self._tiles(point))]
+        forms = itertools.product(columns, deferred)
+        return [(*point, c, d) for c, d in forms for point in small if self._is_possible(point, c)]
+
+    def _is_possible(self, sizes: Sequence[int], columns: int) -> bool:
+        few = self.columns[columns]
+        return not few or _takes_their_place(few, self._tiles(sizes), self.region)
+
+    def _tiles(self, sizes: Sequence[int]) -> dict[str, int]:
+        """The extents of all dims."""
+        tiles: dict[str, int] = {}
+        for axis, choice in zip(self.sides, sizes, strict=False):
+            tiles |= axis[choice]
+        for (name, axis), choice in zip(self.reduced.items(), sizes[len(self.sides) :], strict=True):
+            tiles[name] = axis[choice][0]
+        return tiles
 
     def neighbours(self, point: Point) -> Iterator[Point]:
         for axis, length in enumerate(self.lengths):
@@ -65,19 +81,15 @@ class Space:
 
     def tiling(self, point: Point) -> Tiling | None:
         """None where tiles are too large for a thread block."""
-        *rest, columns, deferred = point
-        grid: dict[str, int] = {}
-        for axis, choice in zip(self.sides, rest, strict=False):
-            grid |= axis[choice]
-        chunks = zip(self.reduced.items(), rest[len(self.sides) :], strict=True)
-        chosen = {name: axis[choice] for (name, axis), choice in chunks}
-        extents = {name: extent for name, (extent, _) in chosen.items()}
-        tiles, columns = {**grid, **extents}, self.columns[columns]
-        if not _small_enough(self.region, tiles) or (columns and not _takes_their_place(columns, tiles, self.region)):
+        *sizes, columns, deferred = point
+        tiles = self._tiles(sizes)
+        if not _small_enough(self.region, tiles) or not self._is_possible(sizes, columns):
             return None
-        resident = frozenset(name for name, (_, whole) in chosen.items() if whole)
-        ordered = {name: grid[name] for name in self.region.parallel}
-        return Tiling(ordered, extents, resident, columns, self.deferred[deferred])
+        chosen = zip(self.reduced.items(), sizes[len(self.sides) :], strict=True)
+        resident = frozenset(name for (name, axis), choice in chosen if axis[choice][1])
+        grid = {name: tiles[name] for name in self.region.parallel}
+        reduced = {name: tiles[name] for name in self.reduced}
+        return Tiling(grid, reduced, resident, self.columns[columns], self.deferred[deferred])
 
 
 def next_power(n: int) -> int:
@@ -97,7 +109,7 @@ def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     moved = [columns for columns in few if any(_comes_first(columns, value) for value in region.reductions)]
     deferred = (False, True) if any(_may_defer(value, region) for value in region.reductions) else (False,)
     space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred)
-    if space.points():
+    if space.points:
         return space
     ones = [(*axis, dict.fromkeys(axis[0], 1)) for axis in sides]
     return Space(region, tuple(ones), {n: (*axis, (1, False)) for n, axis in choices.items()}, space.columns, deferred)
@@ -202,13 +214,7 @@ def _is_nested(value: Value, region: Region) -> bool:
 
 
 def _small_enough(region: Region, tiles: Mapping[str, int]) -> bool:
-    def elements(names: Sequence[str]) -> int:
-        count = 1
-        for name in names:
-            count *= tiles.get(name, 1)
-        return count
-
-    return all(elements(value.names) <= MAX_TILE for value in region.upstream)
+    return all(math.prod(tiles.get(name, 1) for name in names) <= MAX_TILE for names in region.widest)
 
 
 def _takes_their_place(columns: frozenset[str], tiles: Mapping[str, int], region: Region) -> bool:

@@ -1,0 +1,77 @@
+"""Kernels that are weighed with the code of another tiling cost what their own code costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import cascades
+import graphs
+import pytest
+
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.dialects.ops import NO_FACTS
+from cleave.schedule.emit import Emitted, emit_kernel
+from cleave.schedule.explore import spread
+from cleave.schedule.forms import form_of, has_form, resized
+from cleave.schedule.region import Region, region_of
+from cleave.schedule.tiling import Fusion, Tiling
+from cleave.schedule.tilings import space_of
+from cleave.schedule.workload import Workload, workload
+
+SIZES = (1000, 64)
+
+
+def causal(extent: int | None = None) -> Graph:
+    """Causal attention over keys of static size, or of dynamic: loops without masks, and what is left of them."""
+    b = GraphBuilder("causal", NO_FACTS)
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f16")
+    s = b.contract(q, k, over=["d"], dtype="f32")
+    seen = b.cmp(b.op("index", dim="n", dtype="i64"), b.op("index", dim="m", dtype="i64"), predicate="le")
+    s = b.select(seen, s, b.constant(-math.inf, "f32"))
+    p = b.exp(b.sub(s, b.reduce(s, kind="max", over=["n"])))
+    o = b.contract(b.op("cast", p, dtype="bf16"), b.op("cast", v, dtype="bf16"), over=["n"], dtype="f32")
+    graph = b.build(b.div(o, b.reduce(p, kind="sum", over=["n"])))
+    return replace(graph, name=f"causal{extent}", extents={"d": 64, "e": 64, **({"n": extent} if extent else {})})
+
+
+def matmul(k: int, n: int) -> Graph:
+    return replace(graphs.matmul(), extents={"k": k, "n": n})
+
+
+CASES = [causal(), causal(1000), graphs.attention(), matmul(100, 48)]
+CASES += [cascades.layernorm_contraction(), cascades.moment(2)]
+
+
+def kernel_of(region: Region, tiling: Tiling) -> Emitted:
+    return emit_kernel("kernel", region, tiling, region.extents, Fusion())
+
+
+def numbers(work: Workload) -> dict[str, object]:
+    """``gathered`` is by arguments, which are each kernel's own."""
+    found = {each.name: getattr(work, each.name) for each in fields(work)}
+    return {**found, "gathered": sorted(work.gathered.values())}
+
+
+@pytest.mark.parametrize("graph", CASES, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("size", SIZES)
+def test_workloads_are_those_of_own_code(graph: Graph, size: int) -> None:
+    graph = graph.deduplicated()
+    region = region_of(graph.outputs, frozenset(), graph.extents)
+    symbols = {symbol for dims in region.sizes.values() for symbol in dims.symbols}
+    sizes = {symbol: graph.extents.get(symbol, size) for symbol in symbols}
+    space = space_of(region, {name: dims.evaluate(sizes) for name, dims in region.sizes.items()})
+    forms: dict[object, list[Emitted]] = {}
+    shared = 0
+    for point in spread(space.points, 16):
+        tiling = space.tiling(point)
+        assert tiling is not None
+        own, known = kernel_of(region, tiling), forms.setdefault(form_of(region, tiling), [])
+        alike = next((each for each in known if has_form(each, tiling)), None)
+        shared += alike is not None
+        known.append(alike or own)
+        for descriptors in (False, True):
+            kernel = replace(resized((alike or own).kernel, region, tiling), descriptors=descriptors)
+            expected = workload(replace(own.kernel, descriptors=descriptors), sizes, graph.extents)
+            assert numbers(workload(kernel, sizes, graph.extents)) == numbers(expected), tiling
+    assert shared, "no two tilings of a form"
