@@ -39,7 +39,7 @@ def matmul(k: int, n: int) -> Graph:
     return replace(graphs.matmul(), extents={"k": k, "n": n})
 
 
-CASES = [causal(), causal(1000), graphs.attention(), matmul(100, 48)]
+CASES = [causal(), causal(1056), graphs.attention(), matmul(100, 48)]
 CASES += [cascades.layernorm_contraction(), cascades.moment(2)]
 
 
