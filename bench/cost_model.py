@@ -2,7 +2,7 @@
 
 ``prepare OUT_DIR`` (no GPU needed) compiles the schedules; ``run IN_DIR OUT_DIR`` (GPU and PyTorch, but neither MLIR
 nor Triton's compiler) checks and times them; ``report RESULTS`` prints rank correlations and regrets as Markdown.
-``predict IN_DIR RESULTS`` puts what the cost model of this working tree says into the rows.
+``predict RESULTS`` puts what the cost model of this working tree says into the rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ def main() -> int:
     run.add_argument("out", type=Path)
     run.add_argument("--seconds", type=float, default=240)
     predict = commands.add_parser("predict", help="predictions of this working tree's cost model into the rows")
-    predict.add_argument("cases", type=Path)
     predict.add_argument("results", type=Path)
     report = commands.add_parser("report", help="correlations, regrets, worst mispredictions")
     report.add_argument("results", type=Path)
@@ -43,7 +42,7 @@ def main() -> int:
     if arguments.command == "predict":
         from cost_report import predict_rows
 
-        return predict_rows(arguments.cases, arguments.results)
+        return predict_rows(arguments.results)
     from cost_report import report_rows
 
     return report_rows(arguments.results)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,15 @@ WORST = 12
 PARTS = ("dram", "l2", "tensor", "special", "alu", "latency", "launch", "total")
 
 
-def predict_rows(cases: Path, results: Path) -> int:
+def predict_rows(results: Path) -> int:
     """Put the predictions of this working tree's cost model into the rows, in microseconds by part."""
-    from cost_cases import predicted
+    from cost_cases import predicted, subjects
+    from cost_rebuild import rebuilt
 
-    programs = pickle.loads((cases / "programs.pickle").read_bytes())
+    graphs = {subject.name: subject.graph.deduplicated() for subject in subjects()}
     rows = _read(results)
     for row in rows:
-        _, program = programs[row["key"]]
+        program = rebuilt(graphs[row["subgraph"]], tuple(row["tilings"]))
         row["predicted"] = {part: round(us, 2) for part, us in predicted(program, row["sizes"]).items()}
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return 0

@@ -1,7 +1,7 @@
 """Few rows on a GPU: the first schedules of each decode workload, checked and timed beside PyTorch in the same run.
 
 ``prepare OUT_DIR`` (no GPU needed) schedules and lowers; ``run IN_DIR OUT_DIR`` (GPU, PyTorch and Triton, no MLIR)
-compiles, checks and times; ``predict IN_DIR RESULTS`` puts this working tree's predictions into the rows; ``report
+compiles, checks and times; ``predict RESULTS`` puts this working tree's predictions into the rows; ``report
 RESULTS [ANCHORS]`` prints the tables as Markdown.
 """
 
@@ -25,7 +25,6 @@ def main() -> int:
     run.add_argument("out", type=Path)
     run.add_argument("--seconds", type=float, default=200)
     predict = commands.add_parser("predict", help="predictions of this working tree's cost model into the rows")
-    predict.add_argument("cases", type=Path)
     predict.add_argument("results", type=Path)
     report = commands.add_parser("report", help="best and first schedules, baselines, correlations")
     report.add_argument("results", type=Path)
@@ -42,7 +41,7 @@ def main() -> int:
     from decode_report import predict_rows, report_rows
 
     if arguments.command == "predict":
-        return predict_rows(arguments.cases, arguments.results)
+        return predict_rows(arguments.results)
     return report_rows(arguments.results, arguments.anchors)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,14 @@ from device_prepare import _lower  # pyright: ignore[reportPrivateUsage]
 
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule
-from cleave.schedule.tile_program import TileProgram
 
 Json = dict[str, Any]
 
 
 def prepare_cases(out: Path, only: str) -> int:
-    """Write ``cases.zip`` (plans and TTIR) and ``programs.pickle`` (for predictions) to ``out``."""
+    """Write ``cases.zip``, plans and TTIR, to ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     programs: list[Json] = []
-    pickled: dict[str, TileProgram] = {}
     with zipfile.ZipFile(out / "cases.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for workload in workloads():
             if only not in f"{workload.name}/{workload.rows}":
@@ -30,12 +27,9 @@ def prepare_cases(out: Path, only: str) -> int:
             for number, choice in enumerate(chosen(workload)):
                 key = f"{workload.name}.{workload.rows}.{number}"
                 entry = _entry(key, workload, choice, archive)
-                if entry:
-                    programs.append(entry)
-                    pickled[key] = choice.program
+                programs += [entry] if entry else []
             print(f"{workload.name} {workload.rows}: {len(programs)} programs so far", flush=True)
         archive.writestr("cases.json", json.dumps(programs))
-    (out / "programs.pickle").write_bytes(pickle.dumps(pickled))
     return 0
 
 

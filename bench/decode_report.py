@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import pickle
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cost_rebuild import rebuilt
 from cost_report import spearman
+
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.schedule.tile_program import TileProgram
+from cleave.search import SearchOptions, superoptimise
 
 Json = dict[str, Any]
 
 ANCHOR_NAMES = {"mla_1024/128": "mla/decode_1024", "mla_4096/128": "mla/decode_4096"}
 
 
-def predict_rows(cases: Path, results: Path) -> int:
+def predict_rows(results: Path) -> int:
     """Put the predictions of this working tree's cost model into the rows, in microseconds by part."""
     from cost_cases import predicted
     from decode_cases import workloads
 
-    programs = pickle.loads((cases / "programs.pickle").read_bytes())
-    sizes = {(w.name, w.rows): {**w.graph.extents, **w.sizes} for w in workloads()}
+    found = {(workload.name, workload.rows): workload for workload in workloads()}
     rows = _read(results)
     for row in rows:
-        known = {**sizes[row["workload"], row["rows"]], **row["given"]}
-        found = predicted(programs[row["key"]], known)
-        row["predicted"] = {part: round(us, 2) for part, us in found.items()}
+        workload = found[row["workload"], row["rows"]]
+        program = _program(workload.graph, tuple(row["tilings"]))
+        known = {**workload.graph.extents, **workload.sizes, **row["given"]}
+        row["predicted"] = {part: round(us, 2) for part, us in predicted(program, known).items()}
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return 0
+
+
+def _program(graph: Graph, tilings: tuple[str, ...]) -> TileProgram:
+    """The program of one of the graph's alternatives with these tilings."""
+    for alternative in _alternatives(graph):
+        with contextlib.suppress(CleaveError):
+            return rebuilt(alternative, tilings)
+    raise CleaveError(f"no alternative of {graph.name} has the tilings {tilings}")
+
+
+@cache
+def _alternatives(graph: Graph) -> list[Graph]:
+    found = superoptimise(graph.deduplicated(), SearchOptions(split=True)).alternatives
+    return [each.graph.deduplicated() for each in found]
 
 
 def _read(path: Path) -> list[Json]:

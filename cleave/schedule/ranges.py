@@ -105,7 +105,8 @@ class Ranges:
             full = Range(start, scope.builder.arith("maxsi", full.stop, start))
         stops = [scope.builder.constant_of(each) for each in (full.stop, made.stop)]
         all_full = not outcomes and (tile == 1 or (stops[0] is not None and stops[0] == stops[1]))
-        trips = Trips(name, self.spans.sizes, *(tuple(limit.end for limit in side) for side in (lower, upper)))
+        ends = [tuple(limit.end for limit in side) for side in (lower, upper)]
+        trips = Trips(name, self.spans.sizes, ends[0], ends[1])
         computed = bool(found) and stops[0] is not None
         return Iterations(made, full, trips, outcomes, bool(lower), all_full, stops[0] == 0, computed)
 

@@ -39,8 +39,14 @@ def matmul(k: int, n: int) -> Graph:
     return replace(graphs.matmul(), extents={"k": k, "n": n})
 
 
-CASES = [causal(), causal(1056), graphs.attention(), matmul(100, 48)]
-CASES += [cascades.layernorm_contraction(), cascades.moment(2)]
+CASES = [
+    causal(),
+    causal(1056),
+    graphs.attention(),
+    matmul(100, 48),
+    cascades.layernorm_contraction(),
+    cascades.moment(2),
+]
 
 
 def kernel_of(region: Region, tiling: Tiling) -> Emitted:
