@@ -134,7 +134,7 @@ def test_one_kernel_one_loop(graph: Graph, dim: str, accumulators: int) -> None:
     (outputs,) = kernels_of(graph, frozenset(), wide=True)
     region = region_of(outputs, frozenset(outputs), graph.extents)
     space = space_of(region, {**dict.fromkeys("mnk", 4096), **graph.extents})
-    tiling = space.tiling(space.points()[0])
+    tiling = space.tiling(space.points[0])
     assert tiling is not None
     (loop,) = loops(emit_kernel("k", region, tiling, graph.extents, Fusion()).kernel)
     assert (loop.attrs["dim"], len(loop.results)) == (dim, accumulators)
