@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from cost_measure import REFERENCES
-from device_run import FLUSHED, errors, kernel_of, median_time, poisoned, unpoisoned
+from device_run import errors, kernel_of, launch, poisoned, unpoisoned
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Call, Program
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.tuner.timing import Timer
 
 Json = dict[str, Any]
 Tensor = torch.Tensor
@@ -34,12 +35,12 @@ def run(folder: Path, out: Path) -> int:
     data = json.loads((folder / "cases.json").read_text())
     archive = zipfile.ZipFile(folder / "cubins.zip")
     out.mkdir(parents=True, exist_ok=True)
-    flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    timer = Timer()
     print(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
     for name, subject in data["subjects"].items():
         cases = [case for case in data["cases"] if case["case"]["subject"] == name]
         if cases:
-            rows = _measured(subject, cases, archive, flush)
+            rows = _measured(subject, cases, archive, timer)
             with (out / "rows.jsonl").open("a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
             _print(name, rows)
@@ -47,16 +48,15 @@ def run(folder: Path, out: Path) -> int:
     return 0
 
 
-def _measured(subject: Json, cases: Sequence[Json], archive: zipfile.ZipFile, flush: Tensor) -> list[Json]:
+def _measured(subject: Json, cases: Sequence[Json], archive: zipfile.ZipFile, timer: Timer) -> list[Json]:
     inputs = _inputs(subject["shapes"])
     expected = _exact(subject["reference"], inputs)
     rows = [_checked(case, archive, inputs, expected) for case in cases]
-    stream = torch.cuda.current_stream().cuda_stream
-    calls = {index: partial(call.launch, stream) for index, (_, call) in enumerate(rows) if call}
+    calls = {index: partial(launch, call) for index, (_, call) in enumerate(rows) if call}
     times: dict[int, list[float]] = {-1: [], **{index: [] for index in calls}}
     for _ in range(ROUNDS):
         for index, call in {-1: partial(USUAL[subject["reference"]], *inputs), **calls}.items():
-            times[index].append(median_time(call, flush))
+            times[index].append(timer.microseconds(call))
     found: list[Json] = []
     for index, row in enumerate(({"case": {"subject": "torch"}}, *(row for row, _ in rows))):
         us = statistics.median(times[index - 1]) if times.get(index - 1) else None

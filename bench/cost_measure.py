@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from device_run import FLUSHED, errors, kernel_of, median_time, poisoned, unpoisoned
+from device_run import errors, kernel_of, launch, poisoned, unpoisoned
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Program
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.tuner.timing import Timer
 
 Json = dict[str, Any]
 Tensor = torch.Tensor
@@ -101,7 +102,7 @@ def _child(cases: Path, out: Path, seconds: float) -> None:
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     seen = {(row["key"], row["rows"]) for row in done}
     skipped = set((out / "skipped").read_text().splitlines()) if (out / "skipped").exists() else set()
-    flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    timer = Timer()
     groups: dict[tuple[str, int], list[tuple[Json, Json]]] = {}
     for program in programs:
         for pair in program["pairs"]:
@@ -112,10 +113,10 @@ def _child(cases: Path, out: Path, seconds: float) -> None:
             continue
         entries = [e for e in entries if (e[0]["key"], rows) not in seen and f"{e[0]['key']} {rows}" not in skipped]
         if entries:
-            _measure(entries, archive, out, flush)
+            _measure(entries, archive, out, timer)
 
 
-def _measure(entries: list[tuple[Json, Json]], archive: zipfile.ZipFile, out: Path, flush: Tensor) -> None:
+def _measure(entries: list[tuple[Json, Json]], archive: zipfile.ZipFile, out: Path, timer: Timer) -> None:
     """All schedules of a subgraph at one size: the same inputs and the same reference."""
     inputs = _inputs(entries[0][1]["shapes"])
     expected = REFERENCES[entries[0][0]["reference"]](*(x.double() for x in inputs))
@@ -128,7 +129,7 @@ def _measure(entries: list[tuple[Json, Json]], archive: zipfile.ZipFile, out: Pa
                 {name: kernel[name] for name in ("num_warps", "registers", "shared", "spills", "wgmma", "seconds")}
                 for kernel in program["kernels"]
             ],
-            **_checked_and_timed(program, pair, archive, inputs, expected, flush),
+            **_checked_and_timed(program, pair, archive, inputs, expected, timer),
         }  # fmt: skip
         with (out / "rows.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -136,7 +137,7 @@ def _measure(entries: list[tuple[Json, Json]], archive: zipfile.ZipFile, out: Pa
 
 
 def _checked_and_timed(
-    program: Json, pair: Json, archive: zipfile.ZipFile, inputs: list[Tensor], expected: Tensor, flush: Tensor
+    program: Json, pair: Json, archive: zipfile.ZipFile, inputs: list[Tensor], expected: Tensor, timer: Timer
 ) -> Json:
     found: Json = {"ok": False, "error": math.inf, "us": None, "refusal": ""}
     try:
@@ -148,7 +149,7 @@ def _checked_and_timed(
         found["error"] = errors(outputs[0], expected)[0]
         found["ok"] = found["error"] <= TOLERANCE
         call = compiled.prepare(inputs, unpoisoned, pair["given"])
-        found["us"] = median_time(partial(call.launch, stream), flush)
+        found["us"] = timer.microseconds(partial(launch, call))
     except CleaveError as error:
         found["refusal"] = str(error)
     return found

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pickle
-import statistics
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 from cost_measure import REFERENCES, TOLERANCE
-from device_run import FLUSHED, errors, poisoned, unpoisoned
+from device_run import errors, launch, poisoned, unpoisoned
 from torch.nn import functional
 
 from cleave.errors import CleaveError
@@ -26,13 +25,13 @@ from cleave.lowering.compile_ttir import Compiled as Binary
 from cleave.lowering.compile_ttir import Options, Request, compile_many
 from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
-from cleave.runtime.cuda import Call, Kernel, Program
+from cleave.runtime.cuda import Kernel, Program
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.tuner.timing import Timer
 
 Json = dict[str, Any]
 Tensor = torch.Tensor
 
-TIMES = 20
 RESTARTS = 6
 FASTEST = 3
 """Of a program's numbers of parts all are timed for the first so many programs of a workload, else the first."""
@@ -119,10 +118,10 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
     rows = out / "rows.jsonl"
     done = {json.loads(line)["key"] for line in rows.read_text().splitlines()} if rows.exists() else set[str]()
     done |= set((out / "skipped").read_text().splitlines()) if (out / "skipped").exists() else set[str]()
-    flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    timer = Timer()
     one = torch.zeros(1, device="cuda")
     if not done:
-        _add_baseline(out, "one element", 0, _graph_time(partial(one.add_, 1.0), flush))
+        _add_baseline(out, "one element", 0, timer.microseconds(partial(one.add_, 1.0)))
     groups: dict[tuple[str, int], list[Json]] = {}
     for program in programs:
         groups.setdefault((program["workload"], program["rows"]), []).append(program)
@@ -134,8 +133,8 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
         expected = EXPECTED[left[0]["reference"]](*(x.double() for x in inputs))
         for program in left:
             (out / "now").write_text(program["key"])
-            _measure(program, group.index(program) < FASTEST, binaries, inputs, expected, flush, rows)
-        us = _graph_time(partial(BASELINES[left[0]["reference"]], *inputs), flush)
+            _measure(program, group.index(program) < FASTEST, binaries, inputs, expected, timer, rows)
+        us = timer.microseconds(partial(BASELINES[left[0]["reference"]], *inputs))
         _add_baseline(out, workload, count, us)
         torch.cuda.empty_cache()
 
@@ -157,7 +156,7 @@ def _inputs(shapes: list[list[int]]) -> list[Tensor]:
 
 def _measure(
     program: Json, thorough: bool, binaries: dict[str, Binary | str], inputs: list[Tensor], expected: Tensor,
-    flush: Tensor, rows: Path,
+    timer: Timer, rows: Path,
 ) -> None:  # fmt: skip
     found = [binaries[kernel["path"]] for kernel in program["kernels"]]
     described = [_described(each) for each in found if isinstance(each, Binary)]
@@ -174,15 +173,11 @@ def _measure(
             row["error"] = errors(actual.reshape(expected.shape), expected)[0]
             row["ok"] = row["error"] <= TOLERANCE
             call = compiled.prepare(inputs, unpoisoned, given)
-            row["us"] = _graph_time(partial(_launch, call), flush)
+            row["us"] = timer.microseconds(partial(launch, call))
         except CleaveError as error:
             row["refusal"] = str(error)
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
-
-
-def _launch(call: Call) -> None:
-    call.launch(torch.cuda.current_stream().cuda_stream)
 
 
 def _described(binary: Binary) -> Json:
@@ -195,31 +190,6 @@ def _described(binary: Binary) -> Json:
 def _kernel(binary: Binary) -> Kernel:
     cubin = binary.cubin or b""
     return Kernel(binary.name, cubin, binary.shared, binary.num_warps, 1, binary.global_scratch_size, binary.boxes)
-
-
-def _graph_time(call: Callable[[], Any], flush: Tensor) -> float:
-    """Microseconds between events around the replay of a graph of the call, the median."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    times: list[float] = []
-    for index in range(TIMES + 3):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        flush.zero_()
-        torch.cuda._sleep(100_000)  # cycles, in which the host enqueues the replay
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        if index >= 3:
-            times.append(1000 * start.elapsed_time(end))
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import math
 import os
 import platform
 import random
-import statistics
 import subprocess
 import sys
 import time
@@ -22,17 +21,16 @@ import numpy as np
 import torch
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.cuda import Call, Kernel, Program
 from cleave.runtime.descriptors import Box
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.tuner.timing import Timer
 
 PASSES = 3
 RESTARTS = 6
 TORCH = {
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i1": torch.bool, "i32": torch.int32,
 }  # fmt: skip
-FLUSHED = 256 * 2**20  # bytes; several times the L2 cache
-TIMES = 20
 TIMING_SECONDS = 60
 
 Json = dict[str, Any]
@@ -254,6 +252,11 @@ def _stream() -> int:
     return torch.cuda.current_stream().cuda_stream
 
 
+def launch(call: Call) -> None:
+    """On the current stream, which may be capturing."""
+    call.launch(_stream())
+
+
 def kernel_of(described: Json, cubin: bytes) -> Kernel:
     """A kernel from what ``prepare`` wrote of it."""
     boxes = tuple(Box(tuple(extents), swizzle) for extents, swizzle in described["boxes"])
@@ -304,7 +307,7 @@ def check(folder: Path, out: Path, seconds: float, crashed: Sequence[str]) -> No
 def measure(folder: Path, out: Path, seconds: float, crashed: Sequence[str]) -> None:
     """For information: median microseconds with a cold L2 cache, beside what PyTorch takes for the same."""
     started = time.monotonic()
-    flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+    timer = Timer()
     torch_times: dict[int, float] = {}
     with (out / "times.jsonl").open("w") as file:
         for entry in _all_checks(folder, crashed, lambda entry: entry["timed"]):
@@ -313,34 +316,18 @@ def measure(folder: Path, out: Path, seconds: float, crashed: Sequence[str]) -> 
             data = entry.data
             try:
                 call = entry.compiled.prepare(data.inputs, unpoisoned, data.entry["given"])
-                us = median_time(partial(call.launch, _stream()), flush)
+                us = timer.microseconds(partial(launch, call))
             except CleaveError as error:
                 print(f"{entry.label} cannot be timed: {error}", flush=True)
                 continue
             if id(data) not in torch_times:
                 baseline = device_reference.BASELINES[data.entry["reference"]]
-                torch_times[id(data)] = median_time(partial(baseline, *data.inputs), flush)
+                torch_times[id(data)] = timer.microseconds(partial(baseline, *data.inputs))
             row = {
                 "key": entry.program["key"], "sizes": data.entry["sizes"], "us": us, "torch_us": torch_times[id(data)],
                 "tilings": entry.program["tilings"], "kernels": entry.program["kernels"],
             }  # fmt: skip
             file.write(json.dumps(row) + "\n")
-
-
-def median_time(call: Callable[[], Any], flush: torch.Tensor) -> float:
-    """Microseconds between events around the call. The host runs ahead while the cache is flushed."""
-    times: list[float] = []
-    for index in range(TIMES + 3):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        flush.zero_()
-        torch.cuda._sleep(400_000)  # cycles: 0.2 ms, in which the host enqueues the call
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        if index >= 3:
-            times.append(1000 * start.elapsed_time(end))
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from cleave.runtime.remembered import Remembered
 if TYPE_CHECKING:
     from cleave.bindings import ir
     from cleave.runtime.call import Operands
-    from cleave.runtime.cuda import Program
     from cleave.runtime.cuda_driver import Driver
     from cleave.runtime.launch_plan import LaunchPlan
     from cleave.runtime.package import Package, Variant
+    from cleave.runtime.programs import Programs
 
 SMALLEST_BUCKET, RATIO = 16, 4
 """Sizes up to the first are scheduled alike, and further ones by powers of the second."""
@@ -66,7 +66,6 @@ class Function:
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
         self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
-        self._programs: dict[tuple[int, str], Program] = {}
         self._remembered = Remembered()
         self._lock = threading.RLock()
         if self._static:
@@ -95,13 +94,13 @@ class Function:
             return known[0] if len(known) == 1 else tuple(known)
         from cleave.runtime.call import Operands, check_names, in_order, run
 
-        operands = Operands.of(in_order(self.signature, tensors, named))
+        operands = Operands.of(in_order(self.signature, tensors, named), stream)
         bound = self._bound(operands)
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
         if sizes and not sizes.keys() <= self._read[1]:
             check_names(self.name, sizes, special._known_sizes)
         variant = special._variant_for(bound, on_gpu=operands.kind != "host")
-        results = run(variant, special._program, operands, sizes or {}, stream, self._remembered)
+        results = run(variant, special._programs, operands, sizes or {}, stream, self._remembered)
         return results[0] if len(results) == 1 else tuple(results)
 
     # --- what it was compiled to ---
@@ -211,6 +210,12 @@ class Function:
         yield from tune(package, tensors, check, timer.microseconds, store=Store(path), key=key, what=what)
 
     # --- compiling ---
+
+    @functools.cached_property
+    def _programs(self) -> Programs:
+        from cleave.runtime.programs import Programs
+
+        return Programs(_compiled_for)
 
     def specialised(self, **sizes: int) -> Function:
         """The same function for these sizes of some symbols alone."""
@@ -349,19 +354,12 @@ class Function:
 
         pipelines.run([registry.create(name, **options)], module)
 
-    def _program(self, variant: Variant) -> Program:
-        from cleave.lowering.package import compiled_for
-        from cleave.lowering.targets import Target
-        from cleave.runtime.cuda import Program
 
-        driver = _current_driver()
-        target = driver.architecture()
-        with self._lock:
-            key = (id(variant), target)
-            if key not in self._programs:
-                binaries = compiled_for(variant, [Target.parse(target)]).binaries[target]
-                self._programs[key] = Program(variant.plan, binaries, driver)
-            return self._programs[key]
+def _compiled_for(variant: Variant, target: str) -> Variant:
+    from cleave.lowering.package import compiled_for
+    from cleave.lowering.targets import Target
+
+    return compiled_for(variant, [Target.parse(target)])
 
 
 def _checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:

@@ -19,7 +19,7 @@ from cleave.lowering.targets import Target
 from cleave.passes.schedule import Schedule as ScheduleByModel
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.cost import Resources, cost_of, known_of, launch_time, workload
-from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes
+from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes, with_candidates
 from cleave.schedule.tile_program import TileProgram
 
 TIMEOUT = 30.0  # seconds after which a candidate is rejected
@@ -84,14 +84,6 @@ def _lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]], index: 
 def _belongs(kernel: str, launch: str) -> bool:
     """Whether the kernel is the launch's own or a variant of it."""
     return kernel == launch or kernel.startswith(f"{launch}__")
-
-
-def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
-    launches = [
-        replace(launch, kernel=replace(candidate.kernel, name=launch.kernel.name), operands=candidate.operands)
-        for launch, candidate in zip(program.launches, chosen, strict=True)
-    ]
-    return replace(program, launches=tuple(launches))
 
 
 def _judged(

@@ -34,7 +34,7 @@ class Operands:
     values: tuple[Any, ...]
 
     @staticmethod
-    def of(tensors: Sequence[Any]) -> Operands:
+    def of(tensors: Sequence[Any], stream: int | None = None) -> Operands:
         """CleaveError for what is no tensor, and for tensors of which some are on a GPU and some are not."""
         if tensors and all(_is_torch(tensor) for tensor in tensors):
             places = {bool(tensor.is_cuda) for tensor in tensors}
@@ -43,7 +43,7 @@ class Operands:
                 raise CleaveError(f"the tensors of a call are in different places: {where}")
             if places == {False}:
                 return Operands("host", tuple(tensors))
-            return Operands("torch", tuple(map(_aligned_and_dense, tensors)))
+            return Operands("torch", tuple(_aligned_and_dense(tensor, stream) for tensor in tensors))
         host = [is_on_host(tensor) for tensor in tensors]
         if all(host):
             return Operands("host", tuple(tensors))
@@ -151,11 +151,13 @@ def _to_torch(array: Any) -> Any:
     return torch.from_numpy(array)
 
 
-def _aligned_and_dense(tensor: Any) -> Any:
-    """The tensor or, where kernels could not read it as it lies, a copy, made on the current stream."""
-    if not tensor.is_contiguous():
-        return tensor.contiguous()
-    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+def _aligned_and_dense(tensor: Any, stream: int | None) -> Any:
+    """The tensor or, where kernels could not read it as it lies, a copy, made on the stream of the launches."""
+    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    torch = sys.modules["torch"]
+    with torch.cuda.stream(None if stream is None else torch.cuda.ExternalStream(stream, tensor.device)):
+        return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _is_torch(value: Any) -> bool:

@@ -20,9 +20,9 @@ from typing import Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Kernel, Program
-from cleave.runtime.cuda_driver import shared_driver
 from cleave.runtime.descriptors import Box
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.runtime.programs import Programs
 from cleave.runtime.remembered import Remembered
 
 FORMAT = 1
@@ -50,6 +50,14 @@ class Variant:
         return sum(abs(math.log2(max(self.sizes[name], 1) / max(sizes[name], 1))) for name in shared)
 
 
+def _for_target(variant: Variant, target: str) -> Variant:
+    if target not in variant.binaries:
+        known = ", ".join(sorted(variant.binaries)) or "none"
+        text = f"package '{variant.plan.function}' has no kernels for {target}"
+        raise CleaveError(text, notes=(f"it was compiled for: {known}",))
+    return variant
+
+
 @dataclass(frozen=True, repr=False)
 class Package:
     """A function in one or more variants, all with the same arguments and results. ``versions``: of what made it."""
@@ -58,7 +66,7 @@ class Package:
     variants: tuple[Variant, ...]
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     # of this object alone: one with other variants, by ``replace``, has its own
-    _programs: dict[tuple[int, str], Program] = field(default_factory=dict[Any, Any], init=False, compare=False)
+    _programs: Programs = field(default_factory=lambda: Programs(_for_target), init=False, compare=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -87,22 +95,13 @@ class Package:
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known[0] if len(known) == 1 else tuple(known)
         plan = self.variants[0].plan
-        operands = Operands.of(in_order(plan, tensors, named))
+        operands = Operands.of(in_order(plan, tensors, named), stream)
         check_ranks(plan, operands)
         if sizes:
             check_names(self.name, sizes, {name for variant in self.variants for name in symbols_of(variant.plan)})
         variant = self.nearest(bind_sizes(plan, operands.shapes, sizes).values)
-        results = run(variant, self._program, operands, sizes or {}, stream, self._remembered)
+        results = run(variant, self._programs, operands, sizes or {}, stream, self._remembered)
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _program(self, variant: Variant) -> Program:
-        """The program for the current GPU, kept for the next call."""
-        driver = shared_driver()
-        driver.context()
-        key = (self.variants.index(variant), driver.architecture())
-        if key not in self._programs:
-            self._programs[key] = self.program(variant, key[1])
-        return self._programs[key]
 
     def nearest(self, sizes: Mapping[str, int]) -> Variant:
         """The variant for sizes nearest to these."""
@@ -110,11 +109,7 @@ class Package:
 
     def program(self, variant: Variant, target: str) -> Program:
         """A variant for the GPUs of one architecture; CleaveError where the package has no binaries for it."""
-        if target not in variant.binaries:
-            known = ", ".join(self.targets) or "none"
-            text = f"package '{self.name}' has no kernels for {target}"
-            raise CleaveError(text, notes=(f"it was compiled for: {known}",))
-        return Program(variant.plan, variant.binaries[target])
+        return Program(variant.plan, _for_target(variant, target).binaries[target])
 
     # --- the file ---
 

@@ -219,11 +219,8 @@ class _Scheduler:
     def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> Scheduled:
         written = [value for outputs in kernels for value in outputs]
         merged = self._side_by_side(ranked) if self.options.horizontal_fusion else list(ranked)
-        launches: list[Launch] = []
-        for index, candidates in enumerate(merged):
-            chosen, name = candidates[0], f"{identifier(self.graph.name)}__k{index}"
-            launches.append(Launch(replace(chosen.kernel, name=name), chosen.operands))
-        program = TileProgram(self.graph, tuple(written), tuple(launches))
+        program = TileProgram(self.graph, tuple(written), ())
+        program = with_candidates(program, [candidates[0] for candidates in merged])
         return Scheduled(program, tuple(merged), self._time(tuple(merged)))
 
     def _side_by_side(self, ranked: tuple[tuple[Candidate, ...], ...]) -> list[tuple[Candidate, ...]]:
@@ -251,6 +248,14 @@ class _Scheduler:
                 stages, warps = key
                 found.append(Candidate(lambda made=made: made, tiling, cost, warps, stages, made.kernel.descriptors))
         return tuple(sorted(found, key=self.candidates.score))
+
+
+def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
+    """The program with these candidates as its launches, in turn."""
+    prefix = f"{identifier(program.graph.name)}__k"
+    kernels = (replace(candidate.kernel, name=f"{prefix}{index}") for index, candidate in enumerate(chosen))
+    launches = (Launch(kernel, candidate.operands) for kernel, candidate in zip(kernels, chosen, strict=True))
+    return replace(program, launches=tuple(launches))
 
 
 def _limits(weighed: Sequence[tuple[float, Kernels]], count: int) -> tuple[float, float]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.compile_candidates import with_candidates
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import variant_of
@@ -22,7 +21,15 @@ from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.package import Variant
 from cleave.schedule.arrange import arranged
 from cleave.schedule.cost import program_cost
-from cleave.schedule.scheduler import COARSE, Candidate, Scheduled, ScheduleOptions, default_sizes, schedule
+from cleave.schedule.scheduler import (
+    COARSE,
+    Candidate,
+    Scheduled,
+    ScheduleOptions,
+    default_sizes,
+    schedules_of,
+    with_candidates,
+)  # fmt: skip
 from cleave.schedule.tile_program import TileProgram
 
 ALTERNATIVES = 4
@@ -47,16 +54,17 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> li
     """
     rough: list[tuple[float, int]] = []
     failure: CleaveError | None = None
-    for index, graph in enumerate(graphs):
+    schedules = schedules_of(graphs, options)
+    for index, each in enumerate(schedules):
         try:
-            rough.append((schedule(graph, replace(options, max_tilings=COARSE)).seconds, index))
+            rough.append((each.best(COARSE).seconds, index))
         except CleaveError as error:
             failure = failure or error
     if not rough:
         raise failure or CleaveError("nothing to schedule")
     found: list[Choice] = []
     for _, index in sorted(rough)[:ALTERNATIVES]:
-        found += _of_alternative(index, schedule(graphs[index], options), options, count)
+        found += _of_alternative(index, schedules[index].best(options.max_tilings), options, count)
     return sorted(found, key=lambda choice: choice.seconds)[:count]
 
 

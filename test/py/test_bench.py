@@ -20,7 +20,7 @@ from cleave.bench.subgraphs import DECODE, PREFILL, Subgraph, subgraphs
 from cleave.errors import CleaveError
 from cleave.language.trace import trace
 from cleave.runtime.package import Package
-from cleave.tools.cleave_bench import main
+from cleave.tools.cleave_bench import _chosen, main
 
 TIMES = {"cleave": 10.0, "eager": 20.0, "compile": 15.0}
 ROW = Row("matmul", "decode_16", "", {"m": 16}, 2e9, 4_000_000, 1e-3, "", TIMES)
@@ -87,6 +87,15 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "has no results of cleave-bench" in errors and "cannot read" in errors and "no subgraph is called" in errors
     with pytest.raises(CleaveError):
         read_rows(tmp_path / "none")
+    (tmp_path / "empty").write_text("")
+    assert main(["report", str(tmp_path / "empty")]) == 1 and "empty is empty" in capsys.readouterr().err
+
+
+def test_subgraphs_are_chosen_by_name() -> None:
+    assert [each.name for each in _chosen("matmul,mha_*")] == ["matmul", "mha_d64", "mha_d128"]
+    assert len(_chosen("")) == len(subgraphs())
+    with pytest.raises(CleaveError, match="no subgraph is called 'mat'"):
+        _chosen("lora,mat")
 
 
 def test_a_package_is_prepared(tmp_path: Path) -> None:

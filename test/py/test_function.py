@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,10 +160,10 @@ def test_a_slice_that_leaves_its_dim_is_refused() -> None:
 class _Torch:
     """As much of a PyTorch tensor on a GPU as a call looks at before it launches."""
 
-    is_cuda = True
+    is_cuda, device = True, "cuda:0"
 
-    def __init__(self, address: int, contiguous: bool, copied: str = "") -> None:
-        self.address, self.dense, self.copied = address, contiguous, copied
+    def __init__(self, address: int, contiguous: bool) -> None:
+        self.address, self.dense = address, contiguous
 
     def is_contiguous(self) -> bool:
         return self.dense
@@ -170,19 +171,23 @@ class _Torch:
     def data_ptr(self) -> int:
         return self.address
 
-    def contiguous(self) -> _Torch:
-        return _Torch(512, contiguous=True, copied="contiguous")
-
-    def clone(self) -> _Torch:
-        return _Torch(512, contiguous=True, copied="clone")
+    def clone(self, *, memory_format: str) -> tuple[str, _Torch]:
+        return memory_format, self
 
 
-def test_tensors_that_kernels_cannot_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=_Torch))
-    given = [_Torch(256, contiguous=True), _Torch(256, contiguous=False), _Torch(258, contiguous=True)]
-    operands = Operands.of(given)
-    assert operands.kind == "torch" and operands.values[0] is given[0]
-    assert [value.copied for value in operands.values] == ["", "contiguous", "clone"]
+def test_tensors_that_kernels_cannot_read_are_copied_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams: list[Any] = []
+
+    def stream(made: Any) -> Any:
+        streams.append(made)
+        return nullcontext()
+
+    cuda = SimpleNamespace(stream=stream, ExternalStream=lambda *given: given)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=_Torch, cuda=cuda, contiguous_format="dense"))
+    good, strided, unaligned = _Torch(256, contiguous=True), _Torch(256, contiguous=False), _Torch(258, contiguous=True)
+    assert Operands.of([good, strided, unaligned], 7).values == (good, ("dense", strided), ("dense", unaligned))
+    assert Operands.of([good, good]).values == (good, good)
+    assert streams == [(7, "cuda:0"), (7, "cuda:0")]
 
 
 # --- packages --------------------------------------------------------------------------------------------------------

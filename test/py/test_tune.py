@@ -88,6 +88,11 @@ def test_tuning_needs_a_file_and_a_gpu(tensors: list[Any], tmp_path: Path, capsy
     with pytest.raises(CleaveError, match="tuning needs a file"):
         next(product.tune(*tensors))
     assert main(["--store", str(tmp_path / "t.sqlite")]) == 1 and "no input" in capsys.readouterr().err
-    Store(tmp_path / "t.sqlite").keep("k", "product", 2.0, b"")
-    assert main(["--store", str(tmp_path / "t.sqlite"), "--list"]) == 0
+    path = tmp_path / "t.sqlite"
+    assert main(["--store", str(path), "--list"]) == 1 and not path.exists()
+    assert "there is no file" in capsys.readouterr().err
+    Store(path)
+    assert main(["--store", str(path), "--list"]) == 0 and "has no results" in capsys.readouterr().err
+    Store(path).keep("k", "product", 2.0, b"")
+    assert main(["--store", str(path), "--list"]) == 0
     assert capsys.readouterr().out == "      2.0 µs  product\n"
