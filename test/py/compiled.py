@@ -75,7 +75,7 @@ def drawn_schedules(rng: random.Random) -> Generator[None]:
     partitions = _Scheduler._partitions
 
     def explore(space: Space, judge: Callable[[Point], Score], count: int) -> dict[Point, Score]:
-        points = space.points()
+        points = space.points
         return {point: judge(point) for point in rng.sample(points, min(count, len(points)))}
 
     with (

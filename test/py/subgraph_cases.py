@@ -204,9 +204,9 @@ def problems(graph: Graph, *, quick: bool = False) -> Iterator[str]:
 
 def _schedules(graph: Graph, program: Graph, parts: Sizes, *, quick: bool) -> Iterator[tuple[str, Compiled]]:
     if not quick:
-        yield "chosen", compile_graph(program)
+        yield "chosen", compile_graph(program, parts)
     small = {**{name: ODD[name] for name in dynamic(graph)}, **parts}
-    for seed in range(1 if quick else DRAWN):
+    for seed in range(DRAWN if program is graph else 1):
         with drawn_schedules(random.Random(seed)):
             yield f"drawn {seed}", compile_graph(program, small, tilings=1)
 

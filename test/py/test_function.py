@@ -16,7 +16,7 @@ import pytest
 
 import cleave
 from cleave import Package, f16, f32
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, Position
 from cleave.function import Function, bucket
 from cleave.lowering.package import _without
 from cleave.runtime.call import Operands
@@ -188,6 +188,20 @@ def test_tensors_that_kernels_cannot_read_are_copied_on_the_stream(monkeypatch: 
     assert Operands.of([good, strided, unaligned], 7).values == (good, ("dense", strided), ("dense", unaligned))
     assert Operands.of([good, good]).values == (good, good)
     assert streams == [(7, "cuda:0"), (7, "cuda:0")]
+
+
+@pytest.mark.parametrize(
+    ("location", "head"),
+    [
+        ('loc("f.py":3:1)', "f.py:3:1: "),
+        ("loc(unknown)", ""),
+        ("f.mlir:3:1", "f.mlir:3:1: "),
+        (None, ""),
+        (Position("f", 1, 2), "f:1:2: "),
+    ],
+)
+def test_places_are_printed_without_mlirs_spelling(location: object, head: str) -> None:
+    assert str(CleaveError("wrong", location)) == f"{head}error: wrong"
 
 
 # --- packages --------------------------------------------------------------------------------------------------------
