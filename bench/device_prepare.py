@@ -108,12 +108,12 @@ def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[
     return replace(scheduled.program, launches=tuple(launches)), tilings
 
 
-def _lower(program: TileProgram) -> tuple[LaunchPlan, list[KernelModule]]:
+def _lower(program: TileProgram, lowering: LowerToTriton | None = None) -> tuple[LaunchPlan, list[KernelModule]]:
     ctx = context(allow_unregistered=True)
     with ctx, ir.Location.unknown():
         module = ir.Module.create()
         from_tile_program(program, module)
-        LowerToTriton().apply(ctx, module)
+        (lowering or LowerToTriton()).apply(ctx, module)
         return plan_of(module, program.graph.name), kernel_modules(module)
 
 

@@ -21,7 +21,10 @@ from device_prepare import _lower  # pyright: ignore[reportPrivateUsage]
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Request, compile_many
 from cleave.lowering.emit import KernelModule
+from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.targets import Target
+from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.lowering.workers import Workers
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.schedule.target import TARGETS
@@ -72,14 +75,16 @@ def _corpus(gpu: str, only: str) -> dict[str, KernelModule]:
     for subject in (subject for subject in subjects() if only in subject.name):
         for rows in ROWS:
             for kernel in _kernels(subject, rows, gpu):
-                found[f"{subject.name} m={rows} {kernel.name.rpartition('__')[2]}"] = kernel
+                form = " warp-specialised" if TTGIR_TARGET in kernel.text else ""
+                found[f"{subject.name} m={rows} {kernel.name.rpartition('__')[2]}{form}"] = kernel
     return found
 
 
 def _kernels(subject: Subject, rows: int, gpu: str) -> Sequence[KernelModule]:
     options = ScheduleOptions(TARGETS[gpu], subject.at(rows))
-    _, kernels = _lower(schedule(subject.graph.deduplicated(), options).program)
-    return kernels
+    program = schedule(subject.graph.deduplicated(), options).program
+    forms = [LowerToTriton(), LowerToTtgir()] if gpu == GPUS["sm_90"] else [LowerToTriton()]
+    return [kernel for form in forms for kernel in _lower(program, form)[1]]
 
 
 def _compiled(kernels: Mapping[str, KernelModule], target: str, python: str) -> list[Outcome]:

@@ -59,3 +59,32 @@ def test_the_installed_triton_is_one_that_was_compared() -> None:
     from importlib.metadata import version
 
     assert SUPPORTED[0] <= parse_version(version("triton")) <= SUPPORTED[1]
+
+
+TYPE = "!ttg.memdesc<1xi64, #ttg.swizzled_shared<{order = [0]}>, #ttg.shared_memory, mutable>"
+COPY = f'"ttng.async_tma_copy_global_to_local"(%d, %i, %j, %b, %t, %p) : (i32, i32, i32, {TYPE}, i32, i1) -> ()'
+PARTITIONS = f"""\
+"ttg.warp_specialize"(%a, %b) ({{
+  "ttg.warp_yield"() : () -> () loc(unknown)
+}}, {{
+  "ttg.warp_specialize.partitions"() ({{
+  ^bb0(%x: i32 loc(unknown), %y: {TYPE} loc(unknown)):
+    "ttg.warp_return"() : () -> () loc(unknown)
+  }}) : () -> () loc(unknown)
+}}) {{partitionNumWarps = array<i32: 1>, requestedRegisters = array<i32: 24>}} : (i32, {TYPE}) -> () loc(unknown)
+"""
+
+
+def test_operands_of_copies_are_counted() -> None:
+    assert spelled_for("3.6.0", COPY) == COPY
+    for version in ("3.7.1", "3.9.0"):
+        assert "%p) {operandSegmentSizes = array<i32: 1, 2, 0, 1, 1, 1>} :" in spelled_for(version, COPY)
+
+
+def test_captures_stand_with_the_partitions() -> None:
+    assert spelled_for("3.6.0", PARTITIONS) == PARTITIONS
+    for version in ("3.7.1", "3.9.0"):
+        spelled = spelled_for(version, PARTITIONS)
+        assert '"ttg.warp_specialize"() ({' in spelled and '"ttg.warp_specialize.partitions"(%a, %b) ({' in spelled
+        assert f"  }}) : (i32, {TYPE}) -> () loc(unknown)\n}}) {{partitionNumWarps" in spelled
+        assert "requestedRegisters = array<i32: 24>} : () -> () loc(unknown)" in spelled
