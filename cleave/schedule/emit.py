@@ -8,10 +8,12 @@ demanded inside, where the same rule opens the next loops.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cleave.dialects.dims import ceildiv, const
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, TensorType, accumulator
 from cleave.schedule.gather import Gathers
@@ -87,7 +89,7 @@ class Emitter:
 
     def emit(self, name: str) -> Kernel:
         root = Scope(TileBuilder(Block()), None, {}, columns=self.tiling.columns)
-        grid = self.open_grid(root, self.region.parallel, self.region.outputs)
+        grid = self.open_grid(root, self.tiling.on_grid(self.region.parallel), self.region.outputs)
         self.compute(root)
         written = tuple(self.arguments[output] for output in self.region.outputs)
         arguments = tuple(self.arguments.values())
@@ -96,10 +98,27 @@ class Emitter:
 
     def compute(self, root: Scope) -> None:
         """All outputs, where the dims of the grid are in hand."""
+        tiles = {**self.tiling.grid, **self.tiling.reduced}
         for dim in sorted(self.tiling.resident):
-            root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.reduced[dim])
-        for output, result in zip(self.region.outputs, self.region.results, strict=True):
-            self._store(output, self.value(result, root), root)
+            root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), tiles[dim])
+        pairs = list(zip(self.region.outputs, self.region.results, strict=True))
+        for walked, group in itertools.groupby(pairs, lambda pair: self.tiling.walked.intersection(pair[0].names)):
+            self._walk(sorted(walked), list(group), root)
+
+    def _walk(self, dims: Sequence[str], pairs: Sequence[tuple[Value, Value]], scope: Scope) -> None:
+        """Store outputs, in loops over dims that are not on the grid."""
+        if not dims:
+            for output, result in pairs:
+                self._store(output, self.value(result, scope), scope)
+            return
+        name, tile = dims[0], self.tiling.grid[dims[0]]
+        block, builder = Block((Ref(),)), scope.builder
+        inner = Scope(TileBuilder(block, builder), scope, {})
+        inner.spans[name] = self.spans.span(scope, name, block.arguments[0], tile)
+        self._walk(dims[1:], pairs, inner)
+        operands = (builder.index(0), self.spans.bound(scope, name), builder.index(tile))
+        about = {"dim": name, "trips": ceildiv(self.spans.sizes[name], const(tile))}
+        builder.block.instructions.append(Instruction("scf.for", operands, (), about, block, pairs[0][0].location))
 
     def open_grid(self, root: Scope, order: Sequence[str], written: Sequence[Value]) -> Grid:
         """One block for each tile; the last dim of ``order`` varies fastest.

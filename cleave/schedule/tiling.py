@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,8 @@ class Tiling:
 
     ``resident`` dims are covered by one tile, without a loop. ``columns`` come last in every tile: where they are the
     few of two sides of a contraction, its rows, of which tensor cores want 64, are the other side. ``deferred``: loops
-    keep a sum for each element of a tile, which are added up after the loop. ``group``: see ``Order``.
+    keep a sum for each element of a tile, which are added up after the loop. ``group``: see ``Order``. ``walked``:
+    output dims that each block goes through in a loop, tile by tile, once its reductions are complete.
     """
 
     grid: Mapping[str, int]
@@ -24,12 +25,14 @@ class Tiling:
     columns: frozenset[str] = frozenset()
     deferred: bool = False
     group: int = 1
+    walked: frozenset[str] = frozenset()
 
     @property
     def form(self) -> str:
         """What is chosen beside extents, as tables show it: ``columns g+m deferred``, or nothing."""
         columns = [f"columns {'+'.join(sorted(self.columns))}"] if self.columns else []
-        return " ".join([*columns, *(["deferred"] if self.deferred else [])])
+        walked = [f"walks {' '.join(sorted(self.walked))}"] if self.walked else []
+        return " ".join([*columns, *walked, *(["deferred"] if self.deferred else [])])
 
     @cached_property
     def tiles(self) -> Mapping[str, int]:
@@ -40,7 +43,11 @@ class Tiling:
     def key(self) -> Hashable:
         """What tilings that are the same have in common."""
         grid, reduced = tuple(self.grid.items()), tuple(self.reduced.items())
-        return grid, reduced, self.resident, self.columns, self.deferred, self.group
+        return grid, reduced, self.resident, self.columns, self.deferred, self.group, self.walked
+
+    def on_grid(self, parallel: Iterable[str]) -> tuple[str, ...]:
+        """The output dims whose tiles are shared out among thread blocks."""
+        return tuple(name for name in parallel if name not in self.walked and name not in self.resident)
 
     def looped(self, reduction: Value) -> tuple[str, ...]:
         """The dims that a reduction loops over, outermost first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,8 @@ MANY, WIDE = 1024, 256
 ELEMENT_TILES = (256, 1024, 4096)
 """Elements of a tile where nothing is summed."""
 REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
+LONGEST_ROW = 16384
+"""Elements of a row that a block holds in registers, to reduce it and then to write it."""
 ROWS = (128, 64, 32, 16)
 """Extents of one side of a contraction, of all its dims together."""
 FEW = 128
@@ -37,7 +39,8 @@ class Space:
     """Tilings by coordinates: neighbours differ by one step along one axis.
 
     ``sides`` and ``reduced`` have the choices of extents for some of the output dims and for each reduced dim;
-    ``columns`` and ``deferred`` are as in ``Tiling``.
+    ``columns`` and ``deferred`` are as in ``Tiling``. ``rows``: output dims that are not on the grid, each with the
+    reduced dims that are the same one, and have the same tiles: ``reduced`` has the first of these.
     """
 
     region: Region
@@ -45,6 +48,7 @@ class Space:
     reduced: Mapping[str, tuple[tuple[int, bool], ...]]
     columns: tuple[frozenset[str], ...]
     deferred: tuple[bool, ...]
+    rows: Mapping[str, tuple[str, ...]]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -70,6 +74,8 @@ class Space:
             tiles |= axis[choice]
         for (name, axis), choice in zip(self.reduced.items(), sizes[len(self.sides) :], strict=True):
             tiles[name] = axis[choice][0]
+        for name, same in self.rows.items():
+            tiles |= dict.fromkeys((name, *same), tiles[same[0]])
         return tiles
 
     def neighbours(self, point: Point) -> Iterator[Point]:
@@ -86,10 +92,14 @@ class Space:
         if not _small_enough(self.region, tiles) or not self._is_possible(sizes, columns):
             return None
         chosen = zip(self.reduced.items(), sizes[len(self.sides) :], strict=True)
-        resident = frozenset(name for (name, axis), choice in chosen if axis[choice][1])
+        whole = {name for (name, axis), choice in chosen if axis[choice][1]}
+        for name, same in self.rows.items():
+            whole |= {name, *same} if same[0] in whole else set()
         grid = {name: tiles[name] for name in self.region.parallel}
-        reduced = {name: tiles[name] for name in self.reduced}
-        return Tiling(grid, reduced, resident, self.columns[columns], self.deferred[deferred])
+        reduced = {name: tiles[name] for name in tiles if name not in grid}
+        walked = frozenset(self.rows) - whole
+        form = self.columns[columns], self.deferred[deferred]
+        return Tiling(grid, reduced, frozenset(whole), *form, walked=walked)
 
 
 def next_power(n: int) -> int:
@@ -99,20 +109,49 @@ def next_power(n: int) -> int:
 def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     """Tilings by the extents of ``sizes`` (of dim names); never none."""
     reduced = tuple(dict.fromkeys(name for value in region.reductions for name in value.attrs["over"]))
-    choices = {name: tuple(_reduced_choices(region, name, sizes)) for name in reduced}
+    rows = _rows(region)
+    first, others = {same[0] for same in rows.values()}, {name for same in rows.values() for name in same[1:]}
+    free = [name for name in reduced if name not in others]
+    choices = {name: tuple(_reduced_choices(region, name, sizes, row=name in first)) for name in free}
     groups = _sides(region, sizes)
     sides = [tuple(_side_choices(group, sizes, single=len(groups) > 2)) for group in groups]
-    sides += [] if groups else _row_sides(region, sizes)
-    tiled = {name for side in sides for name in side[0]}
+    sides += [] if groups else _row_sides(region, sizes, rows)
+    tiled = {*rows, *(name for side in sides for name in side[0])}
     sides += [({name: 1},) for name in region.parallel if name not in tiled]
     few = [frozenset(group) for group in groups if math.prod(sizes[name] for name in group) <= FEW]
     moved = [columns for columns in few if any(_comes_first(columns, value) for value in region.reductions)]
     deferred = (False, True) if any(_may_defer(value, region) for value in region.reductions) else (False,)
-    space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred)
+    space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred, rows)
     if space.points:
         return space
     ones = [(*axis, dict.fromkeys(axis[0], 1)) for axis in sides]
-    return Space(region, tuple(ones), {n: (*axis, (1, False)) for n, axis in choices.items()}, space.columns, deferred)
+    reduced_ones = {name: (*axis, (1, False)) for name, axis in choices.items()}
+    return Space(region, tuple(ones), reduced_ones, space.columns, deferred, rows)
+
+
+def _rows(region: Region) -> dict[str, tuple[str, ...]]:
+    """Output dims that the region also reduces as a whole, under another name: softmax's, or a norm's.
+
+    A block for each tile of such a dim would reduce all of it again. Not where there are contractions, whose operands
+    are too large to go through twice.
+    """
+    if any(value.op != "reduce" for value in region.reductions):
+        return {}
+    sizes = {dim.name: dim.size for value in region.upstream for dim in value.dims}
+    over = dict.fromkeys(name for value in region.reductions for name in value.attrs["over"])
+    reduced = [name for name in over if name not in region.parts]
+    found: dict[str, tuple[str, ...]] = {}
+    for name in region.parallel:
+        same = tuple(other for other in reduced if sizes[other] is sizes.get(name))
+        taken = any(other in others for others in found.values() for other in same)
+        if (
+            same
+            and not taken
+            and name not in region.parts
+            and any(name not in value.names for value in region.reductions)
+        ):
+            found[name] = same
+    return found
 
 
 def _sides(region: Region, sizes: Mapping[str, int]) -> list[tuple[str, ...]]:
@@ -164,15 +203,16 @@ def _outer_parts(region: Region) -> set[str]:
     return {part.outer for inner, part in region.parts.items() if inner in names}
 
 
-def _row_sides(region: Region, sizes: Mapping[str, int]) -> list[tuple[Mapping[str, int], ...]]:
+def _row_sides(region: Region, sizes: Mapping[str, int], rows: Collection[str]) -> list[tuple[Mapping[str, int], ...]]:
     """Without contractions: tile the dim that varies fastest in memory, or rows where that one is reduced."""
     fastest = {value.names[-1] for value in (*region.reads, *region.outputs) if value.names}
-    inner = [name for name in region.parallel if name not in _outer_parts(region)]
+    inner = [name for name in region.parallel if name not in _outer_parts(region) and name not in rows]
     tiled = [name for name in inner if name in fastest] or inner[-1:]
     if len(tiled) == 1 and not region.reductions:
         around = [name for name in reversed(inner) if name not in tiled]
         return [_distinct(_packed([*tiled, *around], sizes, limit) for limit in ELEMENT_TILES)]
     limits = REDUCED_ROW_TILES if region.reductions else (64, 16)
+    limits = limits[::-1] if rows else limits
     return [_distinct({name: min(limit, next_power(sizes[name]))} for limit in limits) for name in tiled[:2]]
 
 
@@ -189,8 +229,8 @@ def _packed(names: Sequence[str], sizes: Mapping[str, int], elements: int) -> di
     return tiles
 
 
-def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> list[tuple[int, bool]]:
-    """(tile extent, resident) for a reduced dim."""
+def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int], *, row: bool) -> list[tuple[int, bool]]:
+    """(tile extent, resident) for a reduced dim; ``row``: it is an output's dim too."""
     if name in _outer_parts(region):
         return [(1, False)]
     if any(name == part.outer for part in region.parts.values()):
@@ -200,12 +240,14 @@ def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int]) -> lis
     static = name in region.static_dims and name not in region.parts
     if static and whole <= (MAX_RESIDENT if inside else 2 * MINIMUM):
         return [(whole, True)]
+    held = [(whole, True)] if row and static and whole <= LONGEST_ROW else []
     together = any(name in value.attrs["over"] and len(value.attrs["over"]) > 1 for value in region.reductions)
     one = [(1, False)] if together else []
     if inside:
         return [(64, False), (32, False), *one]
     widest = 1024 if all(value.op == "reduce" for value in region.reductions) else 128
-    return [*((chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)), *one]
+    chunks = [(chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)]
+    return [*held, *reversed(chunks)] if row else [*chunks, *one]
 
 
 def _is_nested(value: Value, region: Region) -> bool:

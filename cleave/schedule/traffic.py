@@ -15,12 +15,13 @@ GROUPS = (4, 8, 16, 32)
 class Stream:
     """What each block reads of one tensor of ``size`` bytes: ``bytes``, the same for blocks alike along ``axes``.
 
-    ``axes`` are positions in the grid's order.
+    ``axes`` are positions in the grid's order. ``tensor``: which one it is; a block may read it several times.
     """
 
     bytes: float
     axes: frozenset[int]
     size: int
+    tensor: int
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,12 @@ def dram_reads(walk: Walk, streams: tuple[Stream, ...], running: int, cache: int
     """Bytes read from DRAM when ``running`` blocks at a time go through the grid, behind a cache of ``cache`` bytes.
 
     Blocks that run together read each tile once; those after them find it in the cache if all that was read by then
-    fits.
+    fits. So does a block what it reads a second time.
     """
     window = max(1, min(running, walk.blocks))
+    once = tuple({(stream.tensor, stream.axes): stream for stream in sorted(streams, key=lambda s: s.bytes)}.values())
+    if len(once) < len(streams) and _distinct(walk, once, window) <= cache:
+        streams = once
     while window < walk.blocks and _distinct(walk, streams, 2 * window) <= cache:
         window *= 2
     return math.ceil(walk.blocks / window) * _distinct(walk, streams, window) if walk.blocks else 0.0

@@ -112,7 +112,8 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
         work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
     sized = frozenset(i.result for i in kernel.body.walk() if i.op in ("extent", "arith.constant"))
     names = tuple(name for name, _ in axes)
-    around = _Surroundings(sizes, widths, names, kernel.roles, sized, kernel.descriptors)
+    numbers = {argument: number for number, argument in enumerate(kernel.arguments)}
+    around = _Surroundings(sizes, widths, names, kernel.roles, numbers, sized, kernel.descriptors)
     _count(kernel.body, Chain(1.0), around, work)
     work.live += math.ceil(max((REGISTER * chain.requests for chain in work.chains if chain.pipelined), default=0))
     work.compulsory = _compulsory(kernel, sizes, work)
@@ -143,7 +144,7 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
 @dataclass(frozen=True)
 class _Surroundings:
     """The sizes of symbols, how many bytes a thread reads at once from each tensor, the grid's dims in order, and
-    which tensors are others with other names.
+    which tensors are others with other names. ``numbers``: of the kernel's arguments.
 
     ``sized``: the indices that are sizes of dims. ``descriptors``: as of the kernel.
     """
@@ -152,6 +153,7 @@ class _Surroundings:
     widths: Mapping[Ref, int]
     axes: tuple[str, ...]
     roles: Mapping[Ref, Ref]
+    numbers: Mapping[Ref, int]
     sized: frozenset[Ref]
     descriptors: bool
 
@@ -245,7 +247,8 @@ def _count_load(load: Instruction, chain: Chain, around: _Surroundings, work: Wo
     work.loaded += chain.trips * size
     varying = load.attrs.get("varying", source.names)
     shared = frozenset(axis for axis, name in enumerate(around.axes) if name in varying)
-    work.streams += (Stream(chain.trips * size, shared, _bytes_of(source, around.sizes)),)
+    tensor = around.numbers[around.roles.get(source, source)]
+    work.streams += (Stream(chain.trips * size, shared, _bytes_of(source, around.sizes), tensor),)
     if load.op == "gather_load":
         work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
     work.describable |= describable and chain.pipelined
@@ -284,11 +287,12 @@ def _width(load: Instruction, around: _Surroundings) -> int:
 
 def _compulsory(kernel: Kernel, sizes: Mapping[str, int], work: Workload) -> float:
     loaded = {i.operands[0] for i in kernel.body.walk() if i.op == "load"}
-    total = 0.0
+    needed: dict[Ref, float] = {}
     for argument in kernel.arguments:
         read = work.blocks * work.gathered.get(argument, math.inf) if argument not in loaded else math.inf
-        total += min(_bytes_of(argument, sizes), read)
-    return total
+        tensor = kernel.roles.get(argument, argument)
+        needed[tensor] = max(needed.get(tensor, 0.0), min(_bytes_of(argument, sizes), read))
+    return sum(needed.values())
 
 
 def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:

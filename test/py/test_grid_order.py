@@ -111,13 +111,19 @@ def test_spans_are_those_of_the_first_blocks(walk: Walk) -> None:
 
 
 def test_what_fits_the_cache_is_read_once() -> None:
-    streams = (Stream(10.0, frozenset([0]), 80), Stream(20.0, frozenset([1]), 160))
+    streams = (Stream(10.0, frozenset([0]), 80, 0), Stream(20.0, frozenset([1]), 160, 1))
     assert dram_reads(Walk((8, 8)), streams, running=4, cache=1000) == 240
+
+
+def test_what_a_block_reads_again_comes_from_the_cache_if_it_fits() -> None:
+    streams = (Stream(10.0, frozenset([0]), 640, 0), Stream(10.0, frozenset([0]), 640, 0))
+    assert dram_reads(Walk((64,)), streams, running=8, cache=80) == 640
+    assert dram_reads(Walk((64,)), streams, running=8, cache=79) == 1280
 
 
 def test_bands_read_less() -> None:
     """Four blocks at a time: a row of four reads five tiles, a square of four reads four."""
-    streams = (Stream(1.0, frozenset([0]), 8), Stream(1.0, frozenset([1]), 8))
+    streams = (Stream(1.0, frozenset([0]), 8, 0), Stream(1.0, frozenset([1]), 8, 1))
     assert dram_reads(Walk((8, 8)), streams, running=4, cache=0) == 16 * 5
     assert dram_reads(Walk((8, 8), 2), streams, running=4, cache=0) == 16 * 4
     assert dram_reads(Walk((0, 8), 2), streams, running=4, cache=0) == 0
