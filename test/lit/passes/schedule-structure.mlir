@@ -71,10 +71,9 @@ func.func @swiglu(%arg0: !T13, %arg1: !T14, %arg2: !T14) -> !T15 {
   return %5 : !T15
 }
 
-// A norm and the product it scales: for many rows, the norm first.
+// A norm and the product it scales: for many rows, the norm first, of rows that are held.
 
 //      CHECK:kernel @rmsnorm_matmul__k0
-// CHECK-NEXT:  for 200
 // CHECK-NEXT:  reduce sum k_1
 // CHECK-NEXT:kernel @rmsnorm_matmul__k1
 // CHECK-NEXT:  for 200
