@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cleave.dialects.dims import ceildiv, const
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, TensorType, accumulator
 from cleave.schedule.gather import Gathers
@@ -21,7 +20,7 @@ from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
 from cleave.schedule.loops import Loops, Masks
 from cleave.schedule.padding import outside
-from cleave.schedule.ranges import growing
+from cleave.schedule.ranges import Trips, growing
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.region import Region
 from cleave.schedule.reindex import is_of_equal_elements
@@ -55,7 +54,7 @@ def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str,
 
 def grid_order(region: Region, tiling: Tiling) -> Order:
     """In which thread blocks go through the output."""
-    return _grid(region, tiling, region.parallel, region.outputs).order
+    return _grid(region, tiling, tiling.on_grid(region.parallel), region.outputs).order
 
 
 def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
@@ -98,9 +97,8 @@ class Emitter:
 
     def compute(self, root: Scope) -> None:
         """All outputs, where the dims of the grid are in hand."""
-        tiles = {**self.tiling.grid, **self.tiling.reduced}
         for dim in sorted(self.tiling.resident):
-            root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), tiles[dim])
+            root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.tiles[dim])
         pairs = list(zip(self.region.outputs, self.region.results, strict=True))
         for walked, group in itertools.groupby(pairs, lambda pair: self.tiling.walked.intersection(pair[0].names)):
             self._walk(sorted(walked), list(group), root)
@@ -117,7 +115,8 @@ class Emitter:
         inner.spans[name] = self.spans.span(scope, name, block.arguments[0], tile)
         self._walk(dims[1:], pairs, inner)
         operands = (builder.index(0), self.spans.bound(scope, name), builder.index(tile))
-        about = {"dim": name, "trips": ceildiv(self.spans.sizes[name], const(tile))}
+        course = Trips(name, self.spans.sizes, (), ())
+        about = {"dim": name, "trips": course.of(self.tiling.tiles), "course": course}
         builder.block.instructions.append(Instruction("scf.for", operands, (), about, block, pairs[0][0].location))
 
     def open_grid(self, root: Scope, order: Sequence[str], written: Sequence[Value]) -> Grid:

@@ -21,7 +21,7 @@ from cleave.schedule.tiling import Tiling
 def form_of(region: Region, tiling: Tiling) -> Hashable:
     """What tilings have in common whose kernels may be of one form (``has_form`` says whether they are)."""
     answers = tuple(_answers(extent, region.static_size(name)) for name, extent in tiling.tiles.items())
-    return answers, tiling.resident, tiling.columns, tiling.deferred
+    return answers, tiling.resident, tiling.columns, tiling.deferred, tiling.walked
 
 
 def _answers(extent: int, size: int | None) -> tuple[bool, ...]:
