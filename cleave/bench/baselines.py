@@ -42,8 +42,7 @@ def _rmsnorm_swiglu(x: Any, g: Any, w: Any, v: Any) -> Any:
 
 
 def _layernorm_matmul(x: Any, g: Any, b: Any, w: Any) -> Any:
-    torch = import_module("torch")
-    return torch.nn.functional.layer_norm(x, (x.shape[-1],), g, b, 1e-5) @ w
+    return _layernorm(x, g, b) @ w
 
 
 def _lora(x: Any, w: Any, a: Any, b: Any) -> Any:
@@ -66,6 +65,15 @@ def _attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
         m, n = s.shape[-2:]
         s = s.masked_fill(torch.ones(m, n, dtype=torch.bool, device=s.device).triu(1), -math.inf)
     return s.softmax(-1).to(q.dtype) @ v[:, None]
+
+
+def _softmax(x: Any) -> Any:
+    return x.softmax(-1)
+
+
+def _layernorm(x: Any, g: Any, b: Any) -> Any:
+    torch = import_module("torch")
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), g, b, 1e-5)
 
 
 def _qknorm_attention(q: Any, k: Any, v: Any, gq: Any, gk: Any) -> Any:
@@ -131,6 +139,8 @@ EAGER: dict[str, Baseline] = {
     "log_sum_exp": _log_sum_exp,
     "qkv": _qkv,
     "attention": _attention,
+    "softmax": _softmax,
+    "layernorm": _layernorm,
     "qknorm_attention": _qknorm_attention,
     "ngpt_residual": _ngpt_residual,
     "mla_decode": _mla_decode,

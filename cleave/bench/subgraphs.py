@@ -115,6 +115,14 @@ def qkv(x: f16["m k"], a: f16["k p"], b: f16["k q"], c: f16["k r"]) -> tuple[f16
     return cleave.contract(x, a, over="k"), cleave.contract(x, b, over="k"), cleave.contract(x, c, over="k")
 
 
+def softmax(x: f16["m k"]) -> f16["m k"]:
+    return cleave.softmax(x, "k")
+
+
+def layernorm(x: f16["m k"], g: f16["k"], b: f16["k"]) -> f16["m k"]:
+    return cleave.layer_norm(x, "k", g, b)
+
+
 def qknorm_attention(q: f16["a g m d"], k: f16["a n d"], v: f16["a n e"], gq: f16["d"], gk: f16["d"]) -> f16["a g m e"]:
     """Queries and keys are normalised over their elements."""
     return attention(
@@ -174,6 +182,8 @@ def _norms() -> list[Subgraph]:
 
     return [
         Subgraph("qknorm_gqa", qknorm_attention, queries, _attention_flops, "qknorm_attention", "a g d e", False),
+        Subgraph("softmax", softmax, rows, steps, "softmax", "k", False),
+        Subgraph("layernorm", layernorm, rows, steps, "layernorm", "k", False),
         Subgraph("ngpt_residual", ngpt_residual, rows, steps, "ngpt_residual", "k", False),
     ]
 
