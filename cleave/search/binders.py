@@ -14,7 +14,8 @@ from itertools import permutations, product
 
 from cleave.dialects.dims import Size, parse
 from cleave.search import monotone
-from cleave.search.normal_form import Arithmetic, content_of
+from cleave.search.monomials import content_of
+from cleave.search.normal_form import Arithmetic
 from cleave.search.terms import (
     ONE,
     Atom,

@@ -16,7 +16,8 @@ from cleave.search.feeds import Feeds, wider
 from cleave.search.lift import LeafKey, Lifter
 from cleave.search.numbers import nearest
 from cleave.search.space import Node, Space
-from cleave.search.terms import Atom, Item, Number, Pair, Piece, Poly, counts_part
+from cleave.search.terms import Atom, Number, Pair, Poly, counts_part
+from cleave.search.views import Views, extent
 
 _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "max": ("max", ""), "prod": ("prod", "")}
 
@@ -41,6 +42,7 @@ class Emitter:
         self.builder = GraphBuilder(source.name, emission.facts)
         floats = {value.dtype for value in source.topological()}
         self.compute = "f64" if "f64" in floats else "f32"
+        self.views = Views(self.builder, self.sizes)
         self.values: dict[Poly, Value] = {}
         self._casts: dict[tuple[Value, str], Value] = {}
         self._products: dict[tuple[Value, Value], Value] = {}
@@ -142,34 +144,23 @@ class Emitter:
         if atom.kind == "one":
             return self._ones(atom.data[0])
         key = self.lifter.leaves[atom.data[0]]
-        return self._with_items(self._leaf_value(key, node.children), key.dims, atom.data[1])
+        return self.views.of_items(self._leaf_value(key, node.children), key.dims, atom.data[1])
 
     def _ones(self, pair: Pair) -> Value:
         dim = Dim(f"{pair.outer}_{pair.inner}", pair.whole)
-        return self._with_items(self.builder.constant(1.0, self.compute, (dim,)), (dim,), (pair,))
+        return self.views.of_items(self.builder.constant(1.0, self.compute, (dim,)), (dim,), (pair,))
 
     def _size(self, atom: Atom) -> Value:
-        ones = self.builder.constant(1.0, self.compute, (Dim("ones", atom.data[0]),))
-        return self.builder.reduce(ones, kind="sum", over=["ones"])
+        return extent(self.builder, atom.data[0], self.compute)
 
     def _leaf_value(self, key: LeafKey, operands: tuple[Poly, ...]) -> Value:
         if key.op == "input":
             return self.source.inputs[int(str(key.raw_attrs["index"]))]
         values = tuple(
-            self._with_dims(self.cast(self.value(poly), dtype), names)
+            self.views.of_dims(self.cast(self.value(poly), dtype), names)
             for poly, dtype, names in zip(operands, key.operand_dtypes, key.operand_names, strict=True)
         )
         return Value(key.op, values, TensorType(key.dims, key.dtype), key.raw_attrs)
-
-    def _with_dims(self, value: Value, names: tuple[str, ...]) -> Value:
-        """The value with the dims that an opaque op saw: repeated along those that it does not depend on."""
-        missing = tuple(Dim(name, self.sizes[name]) for name in names if name not in value.names)
-        if missing:
-            zero = self.builder.constant(False if value.dtype == "i1" else 0, value.dtype, missing)
-            value = self.builder.op("max" if value.dtype == "i1" else "add", value, zero)
-        if value.names == names:
-            return value
-        return Value("cast", (value,), TensorType(tuple(Dim(name, value.size(name)) for name in names), value.dtype))
 
     def position(self, node: Node) -> Value:
         """0, 1, 2, … along a dimension or a cut one."""
@@ -181,57 +172,12 @@ class Emitter:
         else:
             dim = Dim(f"{item.name}_piece", item.outer_size if item.is_outer else item.inner_size)
         value = self.builder.index(dim=str(dim), dtype=dtype)
-        return self._with_items(value, (dim,), (item,))
-
-    def _with_items(self, value: Value, dims: tuple[Dim, ...], items: tuple[Item, ...]) -> Value:
-        """Views of the declared dims under the names of the items."""
-        moved = [(dim, item) for dim, item in zip(dims, items, strict=True) if item != dim.name]
-        taken = {dim.name for dim in dims}
-        steps: list[tuple[str, Item]] = []
-        for dim, item in moved:
-            names = {item.outer, item.inner} if isinstance(item, Pair) else {getattr(item, "name", item)}
-            source = dim.name
-            if names & (taken - {dim.name}):
-                source = f"{dim.name}_was"
-                value = self.builder.rename(value, **{"from": dim.name, "to": str(Dim(source, dim.size))})
-            steps.append((source, item))
-        for source, item in steps:
-            if isinstance(item, str):
-                value = self.builder.rename(value, **{"from": source, "to": str(Dim(item, self.sizes[item]))})
-            elif isinstance(item, Pair):
-                into = [str(Dim(item.outer, item.outer_size)), str(Dim(item.inner, item.inner_size))]
-                value = self.builder.split(value, dim=source, into=into)
-        pieces = {step: item for step, item in steps if isinstance(item, Piece)}
-        for merged in dict.fromkeys(item.name for item in pieces.values()):
-            halves = {item.is_outer: (step, item) for step, item in pieces.items() if item.name == merged}
-            if len(halves) != sum(item.name == merged for item in pieces.values()):
-                raise CleaveError(f"a dimension of '{merged}' is used twice in one view")
-            value = self._merged(value, merged, halves)
-        return value
-
-    def _merged(self, value: Value, merged: str, halves: dict[bool, tuple[str, Piece]]) -> Value:
-        """A view under a merged dimension, repeated along the half that the value does not have."""
-        names: list[str] = []
-        any_piece = next(iter(halves.values()))[1]
-        for is_outer in (True, False):
-            if is_outer not in halves:
-                name = f"{merged}_{'outer' if is_outer else 'inner'}"
-                size = any_piece.outer_size if is_outer else any_piece.inner_size
-                zero = self.builder.constant(0, value.dtype, (Dim(name, size),))
-                value = self.builder.add(value, zero)
-            else:
-                name = halves[is_outer][0]
-            names.append(name)
-        return self.builder.merge(value, dims=names, into=str(Dim(merged, self.sizes[merged])))
+        return self.views.of_items(value, (dim,), (item,))
 
     def merge(self, node: Node) -> Value:
         dims, into = node.data
-        value = self._with_dims_of(self.value(node.children[0]), dims)
+        value = self.views.repeated(self.value(node.children[0]), dims)
         return self.builder.merge(value, dims=list(dims), into=str(Dim(into, self.sizes[into])))
-
-    def _with_dims_of(self, value: Value, dims: tuple[str, ...]) -> Value:
-        missing = tuple(Dim(name, self.sizes[name]) for name in dims if name not in value.names)
-        return self.builder.add(value, self.builder.constant(0, value.dtype, missing)) if missing else value
 
     # --- pointwise -------------------------------------------------------------------------------------------------
 

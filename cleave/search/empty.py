@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from cleave.dialects import ops
-from cleave.dialects.dims import Dim, Size
+from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.search.float_domain import FloatDomain
 from cleave.search.trials import Trial
+from cleave.search.views import extent
 
 
 def guarded(graph: Graph, source: Graph, trials: Iterable[Trial]) -> Graph | None:
@@ -61,6 +62,5 @@ def _with_guards(graph: Graph, sizes: Mapping[Value, Size]) -> Graph:
 
 
 def _guard(b: GraphBuilder, value: Value, size: Size) -> Value:
-    ones = b.constant(1.0, "f32", (Dim("ones", size),))
-    empty = b.cmp(b.reduce(ones, kind="sum", over=["ones"]), b.constant(0.0, "f32"), predicate="eq")
+    empty = b.cmp(extent(b, size, "f32"), b.constant(0.0, "f32"), predicate="eq")
     return b.op("select", empty, b.constant(0.0, value.dtype), value, order=list(value.names))

@@ -9,8 +9,8 @@ terms look different, never the reverse. Sums and maxima over dims are in `binde
 from __future__ import annotations
 
 from fractions import Fraction
-from math import gcd
 
+from cleave.search.monomials import content_of, only_empty, order_of, prime_factors, shifted
 from cleave.search.terms import (
     ONE,
     Atom,
@@ -21,7 +21,6 @@ from cleave.search.terms import (
     Store,
     atom_nonnegative,
     counts_part,
-    mono_key,
     nonnegative,
     poly_positive,
     positive,
@@ -30,7 +29,6 @@ from cleave.search.terms import (
 
 MAX_POWER = 4  # powers of sums beyond this stay atoms
 HALF = Fraction(1, 2)
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
 class Arithmetic(Store):
@@ -125,7 +123,7 @@ class Arithmetic(Store):
         mono = tuple(result)
         chis = [atom for atom, _ in mono if atom.kind == "chi"]
         if chis and any(atom.kind == "sum" for atom, _ in mono):
-            mono = tuple(pair for pair in mono if pair[0] not in chis or not _only_empty(pair[0], mono))
+            mono = tuple(pair for pair in mono if pair[0] not in chis or not only_empty(pair[0], mono))
         if len(chis) > 1 and any(x.data[0] is y.data[0] for x in chis for y in chis if x is not y):
             return ONE, [], 0  # a condition and its opposite
         return mono, sums, simple(c)
@@ -206,7 +204,7 @@ class Arithmetic(Store):
                 return self.number(0) if e > 0 else self.of_mono(((self.atom("poly", self.number(0)), e),))
             return self.number(Fraction(number) ** e)
         exact, result = Fraction(1), self.number(1)
-        for base, k in _factors(Fraction(number)).items():
+        for base, k in prime_factors(Fraction(number)).items():
             whole = k * e // 1
             exact *= Fraction(base) ** int(whole)
             if k * e != whole:
@@ -232,7 +230,7 @@ class Arithmetic(Store):
         inverse = {atom: -e for atom, e in factor}
         terms: dict[Mono, Number] = {}
         for mono, c in poly:
-            terms[_shift(mono, inverse)] = simple(Fraction(c) / content)
+            terms[shifted(mono, inverse)] = simple(Fraction(c) / content)
         return content, factor, self.poly(terms)
 
     def _mostly_negative(self, poly: Poly) -> bool:
@@ -261,7 +259,7 @@ class Arithmetic(Store):
         for (atom, e), members in groups.items():
             if len(members) < 2:
                 continue
-            rest = self.poly({_shift(m, {atom: -e}): c for m, c in members})
+            rest = self.poly({shifted(m, {atom: -e}): c for m, c in members})
             quotient = self.divide(rest, atom.data[0])
             if quotient is not None:
                 others = dict(poly.terms)
@@ -279,21 +277,21 @@ class Arithmetic(Store):
         if any(atom not in present for mono, _ in divisor for atom, _ in mono):
             return None
         content, factor, rest = self.primitive(dividend)
-        lead, lead_c = max(divisor.terms, key=lambda term: _order(term[0]))
+        lead, lead_c = max(divisor.terms, key=lambda term: order_of(term[0]))
         quotient: dict[Mono, Number] = {}
         for _ in range(64):
             if not rest.terms:
                 return self._expand(self.scale(self.poly(quotient), content), self.of_mono(factor))
-            mono, c = max(rest.terms, key=lambda term: _order(term[0]))
-            step = _shift(mono, {atom: -e for atom, e in lead})
+            mono, c = max(rest.terms, key=lambda term: order_of(term[0]))
+            step = shifted(mono, {atom: -e for atom, e in lead})
             if any(e < 0 for _, e in step):
                 return None
             ratio = simple(Fraction(c) / lead_c)
             quotient[step] = quotient.get(step, 0) + ratio
             total = dict(rest.terms)
             for m, k in divisor:
-                shifted = _shift(m, dict(step))
-                total[shifted] = total.get(shifted, 0) - k * ratio
+                moved = shifted(m, dict(step))
+                total[moved] = total.get(moved, 0) - k * ratio
             rest = self.poly(total)
         return None
 
@@ -362,53 +360,3 @@ class Arithmetic(Store):
     def where(self, condition: Poly, polarity: bool, value: Poly) -> Poly:
         """``value`` where the condition has the polarity, else 0."""
         return self.mul(self.of_atom(self.atom("chi", condition, polarity)), value)
-
-
-def content_of(poly: Poly) -> Number:
-    """The positive rational that leaves coprime integer coefficients."""
-    top, bottom = 0, 1
-    for _, c in poly:
-        fraction = Fraction(c)
-        top = gcd(top, fraction.numerator)
-        bottom = bottom * fraction.denominator // gcd(bottom, fraction.denominator)
-    return simple(Fraction(top, bottom))
-
-
-def _only_empty(chi: Atom, mono: Mono) -> bool:
-    """Whether the factor is 0 only where a dim is empty that another factor is a sum over, which is 0 then too."""
-    condition, polarity = chi.data
-    compared = condition.single
-    if polarity or compared is None or compared.kind != "fn" or not compared.data[0].startswith("cmp:predicate=eq"):
-        return False
-    count, zero = compared.data[1]
-    size = count.single
-    if size is None or size.kind != "size" or zero.terms:
-        return False
-    sums = [atom for atom, e in mono if atom.kind == "sum" and e > 0]
-    return any(bound is size.data[0] for atom in sums for _, bound in atom.data[0])
-
-
-def _shift(mono: Mono, by: dict[Atom, Number]) -> Mono:
-    """The monomial times atoms to powers, without expanding."""
-    exponents = dict(mono)
-    for atom, e in by.items():
-        exponents[atom] = simple(exponents.get(atom, 0) + e)
-    return tuple(sorted(((a, e) for a, e in exponents.items() if e), key=lambda pair: pair[0].id))
-
-
-def _order(mono: Mono) -> tuple[tuple[int, Number], ...]:
-    """A lexicographic monomial order: the newest atom decides first."""
-    return tuple(reversed(mono_key(mono)))
-
-
-def _factors(number: Fraction) -> dict[int, int]:
-    """Small prime factors; what is left of a number is a base of its own, so that factoring is bounded."""
-    result: dict[int, int] = {}
-    for part, sign in ((number.numerator, 1), (number.denominator, -1)):
-        for prime in _PRIMES:
-            while part % prime == 0 and part > 1:
-                part //= prime
-                result[prime] = result.get(prime, 0) + sign
-        if part > 1:
-            result[part] = result.get(part, 0) + sign
-    return {base: k for base, k in result.items() if k}

@@ -86,6 +86,8 @@ def _add_seed(
         if value.op == "reduce" and value.attrs["kind"] == "max":
             _add_split_maximum(space, value, children[0], items)
         return
+    if not set(over) <= set().union(*(child.free for child in children)):
+        return  # what is reduced does not depend on the dim, so nothing says how long it is
     attrs = tuple(sorted(value.attrs.items()))
     space.seed(form, Node("op", (value.op, attrs), children, seed=True))
 

@@ -18,7 +18,7 @@ from cleave.dialects.dims import Size
 from cleave.search.binders import Algebra
 from cleave.search.limits import Limits
 from cleave.search.masks import Masks
-from cleave.search.normal_form import content_of
+from cleave.search.monomials import content_of
 from cleave.search.stability import Stability
 from cleave.search.terms import Item, Mono, Number, OutOfFuel, Pair, Poly, simple
 

@@ -475,6 +475,18 @@ def test_a_limit_gives_the_best_so_far() -> None:
     assert not result.statistics.complete and result.alternatives
 
 
+def test_two_sizes_are_counted_in_one_program() -> None:
+    """Means over two dims whose sizes are known only when it runs."""
+    b = GraphBuilder("means")
+    x = b.input("m a c", "f32")
+    for name in ("a", "c"):
+        ones = b.constant(1.0, "f32", (next(dim for dim in x.dims if dim.name == name),))
+        x = b.div(b.reduce(x, kind="sum", over=[name]), b.reduce(ones, kind="sum", over=[name]))
+    result = superoptimise(b.build(x), SearchOptions(split=False))
+    assert len(result.alternatives) > 1
+    assert not [r for r in result.rejected if "two sizes" in r.why or "no program" in r.why]
+
+
 NAN = float("nan")
 
 
