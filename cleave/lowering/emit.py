@@ -10,8 +10,8 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, Stop, compile_many
+from cleave.lowering.kernel_builder import ARGUMENTS, KERNEL_MODULE, number_attribute
 from cleave.lowering.targets import Target
-from cleave.lowering.to_triton import ARGUMENTS, KERNEL_MODULE, number_attribute
 from cleave.lowering.verify_ttir import TTGIR_TARGET, check_kernel
 from cleave.lowering.workers import Workers
 from cleave.runtime.ttir_assembly import NOTHING, TRIGGER, WAIT

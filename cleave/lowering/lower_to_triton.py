@@ -9,7 +9,8 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, Size, parse
 from cleave.errors import CleaveError, CleaveErrors
-from cleave.lowering.to_triton import Surroundings, lower_kernel, number_attribute
+from cleave.lowering.kernel_builder import Surroundings, number_attribute
+from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.verify_ttir import verify_kernel
 from cleave.lowering.views import View, tensor_of, view_of
 from cleave.passes.diagnostics import position_of

@@ -9,7 +9,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule, kernel_modules
-from cleave.lowering.to_triton import written_arguments
+from cleave.lowering.kernel_builder import written_arguments
 from cleave.passes.diagnostics import position_of
 from cleave.passes.tile_io import ALIGNED
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, Step, TensorSpec, View

@@ -14,12 +14,13 @@ from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, row_split, tt, ttg
 from cleave.lowering.consumer import Consumer, Kernel, Scope
+from cleave.lowering.kernel_builder import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, Surroundings
 from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, resident_values
 from cleave.lowering.rings import Buffers, Ring, rings_of
 from cleave.lowering.row_split import FIRST_ROW, WHOLE, Split
 from cleave.lowering.targets import Target
-from cleave.lowering.to_triton import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, Surroundings, lower_kernel
+from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
