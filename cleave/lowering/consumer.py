@@ -7,7 +7,7 @@ were started before. When the last reader of a buffer is done, the buffer is rel
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleave.bindings import ir
@@ -63,12 +63,13 @@ class Kernel:
 
 @dataclass
 class Consumer:
-    """Emits the body of one of the partitions at the current insertion point."""
+    """Emits the body of one of the partitions at the current insertion point; ``loop`` emits loops."""
 
     kernel: Kernel
     part: int
     buffers: Sequence[Buffers]
     scope: Scope
+    loop: Callable[[Consumer, ir.Operation], None]
     flying: list[Product] = field(default_factory=list[Product])
     states: dict[Ring, State] = field(default_factory=dict[Ring, State])
     waits: int = 0
@@ -241,11 +242,9 @@ class Consumer:
         if op.name == "tt.dot":
             self.product(op)
         elif op.name == "scf.for":
-            from cleave.lowering.consumer_loops import loop
-
             self.settle_all()
             self._hold_for(op)
-            loop(self, op)
+            self.loop(self, op)
         elif op.name == "scf.if":
             self._branches(op)
         elif op.name != "tt.return":

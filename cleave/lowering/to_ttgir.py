@@ -14,6 +14,7 @@ from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, row_split, tt, ttg
 from cleave.lowering.consumer import Consumer, Kernel, Scope
+from cleave.lowering.consumer_loops import loop
 from cleave.lowering.kernel_builder import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, Surroundings
 from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, resident_values
@@ -236,7 +237,7 @@ class _Module:
     def _consumer(self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         scope = Scope()
         scope.values.update(self._with_first_row(part, given))
-        Consumer(self.kernel, part, buffers, scope).emit()
+        Consumer(self.kernel, part, buffers, scope, loop).emit()
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         Producer(self.rings, self.rows, self._with_first_row(0, given), buffers).emit(self.block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import graphs
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from compiled import CTX, reference
 from lowered import NUMPY
+from test_cuda import FakeTensor, Memory, Stub, library, stub
 
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder
@@ -18,16 +20,22 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.package import compiled_for
 from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import Target
 from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.passes.diagnostics import Diagnostic, collecting
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.choose_sizes import choose_free
+from cleave.runtime.cuda import Program
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.runtime.package import Variant
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 
+__all__ = ["library", "stub"]
+
+SM_90 = Target.parse("sm_90")
 LARGE = {"m": 4096, "n": 4096, "k": 4096, "h": 32}
 Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
@@ -154,10 +162,10 @@ def test_tiles_of_64_rows_have_one_consumer() -> None:
     _, (kernel,), _ = lowered(graph, 256)
     assert "partitionNumWarps = array<i32: 1>" in kernel.text and "ttg.maxnreg = 128" in kernel.text
     assert run(graph, {kernel.name: kernel.text}, {"h": 1, "m": 40, "n": 70}, 0, 256) < 1e-2
-    (found,) = compile_many([kernel.request(Target.parse("sm_90"))])
+    (found,) = compile_many([kernel.request(SM_90)])
     assert not isinstance(found, CleaveError)
     assert (found.num_warps, found.registers, found.spills, found.notes) == (8, 128, 0, ())
-    assert found.shared <= Target.parse("sm_90").shared_per_block // 2
+    assert found.shared <= SM_90.shared_per_block // 2
 
 
 def test_what_has_no_such_form_says_why() -> None:
@@ -181,7 +189,7 @@ def test_another_architecture_is_refused() -> None:
 def test_ptx(graph: Graph) -> None:
     """Two warpgroups of consumers and a producer, no spills, nothing that ptxas remarks on."""
     _, kernels, _ = lowered(graph)
-    (found,) = compile_many([kernel.request(Target.parse("sm_90")) for kernel in kernels])
+    (found,) = compile_many([kernel.request(SM_90) for kernel in kernels])
     assert not isinstance(found, CleaveError)
     assert (found.num_warps, found.spills, found.notes) == (12, 0, ())
     assert found.registers == 168 and found.fits
@@ -200,3 +208,15 @@ def test_a_late_product_runs_under_the_pointwise_work() -> None:
         *("warp_group_dot_wait", "arrive_barrier", "exp2", "exp2", "warp_group_dot_wait", "arrive_barrier"),
     ]
     assert re.findall(r"pendings = (\d)", loop)[:2] == ["1", "0"]
+
+
+def test_a_package_launches_with_all_warps(stub: Stub) -> None:
+    """The binary's 12 warps, not the program's, and a map for each descriptor."""
+    plan, kernels, _ = lowered(matmul())
+    variant = compiled_for(Variant(plan, {kernel.name: kernel.text for kernel in kernels}, {}, {}), [SM_90])
+    ((name, binary),) = variant.binaries["sm_90"].items()
+    image = b"matmul__k0:8,8,8,4,128,128,8,8"  # what the stub makes of a binary: sizes of the parameters
+    x, w = FakeTensor(2**32, (300, 200)), FakeTensor(2**33, (200, 264))
+    Program(plan, {name: replace(binary, cubin=image)}, stub.driver)([x, w], Memory())
+    (launch,) = [line for line in stub.log if line.startswith("launch")]
+    assert " 384 " in launch and len([line for line in stub.log if line.startswith("map")]) == 2
