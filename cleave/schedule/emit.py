@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, TensorType, accumulator
@@ -59,8 +59,16 @@ def grid_order(region: Region, tiling: Tiling) -> Order:
 
 def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
     tiles = [(name, region.sizes[name], tiling.grid[name]) for name in order]
-    occupied = frozenset(name for name in order if not all(name in value.names for value in written))
-    return grid_of(tiles, tiling.group, growing(region), occupied)
+    return grid_of(tiles, tiling.group, growing(region), _occupied(region, order, written))
+
+
+def _occupied(region: Region, order: Sequence[str], written: Sequence[Value]) -> frozenset[str]:
+    """Dims with a block where they are empty: those that not all tensors ``written`` have, but for numbers of parts,
+    which are never 0."""
+    sizes, pairs = region.sizes, [(part.outer, inner) for inner, part in region.parts.items()]
+    known = [(outer, inner) for outer, inner in pairs if outer in sizes and inner in sizes]
+    counts = {outer for outer, inner in known if sizes[outer].symbols <= sizes[inner].symbols}
+    return frozenset(name for name in order if not all(name in value.names for value in written)) - counts
 
 
 def roles_of(arguments: Mapping[Value, Ref]) -> dict[Ref, Ref]:
@@ -124,10 +132,12 @@ class Emitter:
 
         A dim that is not in all tensors that are ``written`` may be empty, and those without it still have elements.
         """
-        grid = _grid(self.region, self.tiling, order, written)
+        grid, occupied = _grid(self.region, self.tiling, order, written), _occupied(self.region, order, written)
         offsets = grid.offsets(root.builder, self.extents)
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
-            root.spans[name] = self.spans.span(root, name, offset, self.tiling.grid[name])
+            span = self.spans.span(root, name, offset, self.tiling.grid[name])
+            exists = name not in occupied or root.builder.constant_of(span.bound) is not None
+            root.spans[name] = span if exists else replace(span, exact=False)
         return grid
 
     def _store(self, output: Value, tile: Ref, scope: Scope) -> None:

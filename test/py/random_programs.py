@@ -63,10 +63,11 @@ def judged(graph: Graph, run: Compiled, draws: list[list[np.ndarray]]) -> list[A
         compare(*map(np.stack, arrays), value.dtype)
         for *arrays, value in zip(references, plain, outputs, graph.outputs, strict=True)
     ]
-    return [accuracy for accuracy in found if _is_wrong(accuracy)]
+    return [accuracy for accuracy in found if is_wrong(accuracy)]
 
 
-def _is_wrong(found: Accuracy) -> bool:
+def is_wrong(found: Accuracy) -> bool:
+    """Whether the contract is broken by more than the order of sums."""
     if found.problem is None or not found.problem.startswith("its error is"):  # infinities or NaN
         return not found.holds
     return found.unoptimised < RIGHT and found.optimised >= REORDERED
