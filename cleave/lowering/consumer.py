@@ -24,12 +24,12 @@ Place = tuple[ir.Value, Encoding]
 
 @dataclass(eq=False)
 class Held:
-    """A buffer that is being read, by so many ops that are not done."""
+    """A buffer that is being read, by so many ops that are not done; ``in_registers``: by some not as an operand."""
 
     ring: Ring
     slot: ir.Value
     readers: int
-    in_registers: bool = False
+    in_registers: bool
 
 
 class Scope:
@@ -115,21 +115,24 @@ class Consumer:
             state = self.states[ring]
             full = ttg.element(self.buffers[ring.number].full, state.slot, barrier())
             ttg.wait(full, state.phase, self.true)
-            self.scope.held[load] = Held(ring, state.slot, self.readers(load))
+            self.scope.held[load] = Held(ring, state.slot, self.readers(load), self.in_registers(load))
             if ring.reused:
                 self.states[ring] = next_state(ring, state)
         return self.scope.held[load]
 
     def readers(self, load: ir.Value) -> int:
         """How many products read a load, and 1 for all that read it into registers."""
-        values = [load, *(use.owner.operation.results[0] for use in load.uses if _is_transpose(use.owner.operation))]
+        values = _views(load)
         block = load.owner.operation.block
         readers: list[ir.Operation] = []
         for use in (use for value in values for use in value.uses if _multiplies(use)):
             reader = _ancestor(use.owner.operation, block)
             readers += [] if reader in readers else [reader]
-        registers = any(self.layouts.wanted[value] for value in values)
-        return len(readers) + registers
+        return len(readers) + self.in_registers(load)
+
+    def in_registers(self, load: ir.Value) -> bool:
+        """Whether anything but products reads a load."""
+        return any(self.layouts.wanted[value] for value in _views(load))
 
     def view(self, value: ir.Value) -> tuple[ir.Value, Held]:
         """A tile in shared memory."""
@@ -154,19 +157,19 @@ class Consumer:
         for encoding in wanted:
             type_ = encodings.tensor(tt.shape_of(value), element, encoding)
             self.scope.copies[value, encoding] = ttg.read(buffer, type_)
-        held.in_registers = True
         self.done_reading(held)
 
     def done_reading(self, held: Held) -> None:
         held.readers -= 1
         if held.readers == 0:
-            self.release(held.ring, held.slot, self.true, fence=held.in_registers)
+            self.release(held, held.slot, self.true)
 
-    def release(self, ring: Ring, slot: ir.Value, pred: ir.Value, *, fence: bool = False) -> None:
-        empty = self.buffers[ring.number].empty
+    def release(self, held: Held, slot: ir.Value, pred: ir.Value) -> None:
+        """Let a buffer of the ring be filled again, where ``pred``."""
+        empty = self.buffers[held.ring.number].empty
         if empty is None:
             return
-        if fence:
+        if held.in_registers:
             ttg.fence()
         ttg.arrive(ttg.element(empty, slot, barrier()), pred)
 
@@ -315,8 +318,10 @@ def _text(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes["asm_string"]).value
 
 
-def _is_transpose(op: ir.Operation) -> bool:
-    return op.name == "tt.trans"
+def _views(load: ir.Value) -> list[ir.Value]:
+    """A load and its transposes."""
+    users = (use.owner.operation for use in load.uses)
+    return [load, *(user.results[0] for user in users if user.name == "tt.trans")]
 
 
 def _multiplies(use: ir.OpOperand) -> bool:

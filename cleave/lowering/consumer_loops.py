@@ -129,7 +129,7 @@ class _InOrder(_Loop):
             consumer.awaited(running, len(running))
             later = tt.compare("gt", consumer.value(self.index), self.low)
             for held in self.unread(running):
-                consumer.release(held.ring, slot_before(held.ring, held.slot), later)
+                consumer.release(held, slot_before(held.ring, held.slot), later)
         consumer.settle_all()
         yields = [self.carried(value, number) for number, value in enumerate(self.yielded)]
         tt.create("scf.yield", [], [*yields, *self.states()])
@@ -147,8 +147,8 @@ class _InOrder(_Loop):
         products = [Product(place, consumer.scope, []) for place in places]
         consumer.awaited(products, 0)
         some = tt.compare("gt", self.high, self.low)
-        for ring in dict.fromkeys(held.ring for held in self.unread(running)):
-            consumer.release(ring, slot_before(ring, consumer.states[ring].slot), some)
+        for held in self.unread(running):
+            consumer.release(held, slot_before(held.ring, consumer.states[held.ring].slot), some)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class _Rotated(_Loop):
         for load in crossing.loads:
             held = consumer.scope.held.get(load)
             readers = held.readers if held else self.late_readers(load)
-            inside.held[load] = Held(consumer.kernel.rings[load], rest.pop(0), readers)
+            inside.held[load] = Held(consumer.kernel.rings[load], rest.pop(0), readers, consumer.in_registers(load))
         return inside
 
     def late_readers(self, load: ir.Value) -> int:

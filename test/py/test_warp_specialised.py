@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from unittest.mock import patch
 
 import graphs
 import numpy as np
@@ -17,6 +18,7 @@ from test_cuda import FakeTensor, Memory, Stub, library, stub
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
+from cleave.lowering import rings
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -41,12 +43,13 @@ Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 
 @cache
-def lowered(graph: Graph, rows: int = LARGE["m"]) -> Lowered:
-    """As for large sizes, so that tiles have 128 rows, or for so many."""
+def lowered(graph: Graph, rows: int = LARGE["m"], stages: int = 2) -> Lowered:
+    """As for large sizes, so that tiles have 128 rows, or for so many; with so few stages that they are used again."""
     sizes = {name: size for name, size in {**LARGE, "m": rows}.items() if name not in graph.extents}
     program = schedule(graph.deduplicated(), ScheduleOptions(sizes=sizes)).program
     remarks: list[Diagnostic] = []
-    with CTX, ir.Location.unknown(), collecting(remarks.append):
+    few = patch.object(rings, "MOST_STAGES", stages)
+    with CTX, ir.Location.unknown(), collecting(remarks.append), few:
         module = ir.Module.create()
         from_tile_program(program, module)
         LowerToTtgir().apply(CTX, module)
@@ -81,6 +84,16 @@ def swiglu() -> Graph:
     return b.build(b.cast(b.mul(b.mul(gate, b.sigmoid(gate)), up), dtype="f16"))
 
 
+def normalised() -> Graph:
+    """A tile is an operand of a product and read into registers, too."""
+    b = GraphBuilder("normalised")
+    x, w = b.input("m k=256", "f16"), b.input("k=256 n=256", "f16")
+    wide = b.cast(x, dtype="f32")
+    total = b.reduce(b.mul(wide, wide), kind="sum", over=["k"])
+    product = b.contract(x, w, over=["k"], dtype="f32")
+    return b.build(b.cast(b.div(product, b.sqrt(total)), dtype="f16"))
+
+
 def chain(n: str = "n") -> Graph:
     """Without a softmax between the products: the late one only adds."""
     b = GraphBuilder("chain")
@@ -93,6 +106,7 @@ RIGHT = [
     (matmul(), [{"m": 300}, {"m": 1}, {"m": 0}]),
     (matmul("bf16", transposed=True), [{"m": 130}]),
     (swiglu(), [{"m": 130}]),
+    (normalised(), [{"m": 70}]),
     (chain(), [{"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 3, "n": 0}]),
     (graphs.attention(division_last=True), [{"h": 1, "m": 70, "n": 150}, {"h": 2, "m": 1, "n": 1}]),
 ]
@@ -142,6 +156,13 @@ def test_faults_are_found(fault: Callable[[str], str], message: str) -> None:
     assert text != kernel.text
     outcomes = [_outcome(graph, plan, text, seed) for seed in range(3)]
     assert any(re.search(message, outcome) for outcome in outcomes), outcomes
+
+
+def test_a_missing_fence_is_found() -> None:
+    graph = normalised()
+    plan, (kernel,), _ = lowered(graph)
+    text = re.sub(r'\n *"ttng\.fence_async_shared"[^\n]*', "", kernel.text)
+    assert text != kernel.text and "without a fence" in _outcome(graph, plan, text, 0)
 
 
 def _outcome(graph: Graph, plan: LaunchPlan, text: str, seed: int) -> str:
