@@ -28,6 +28,10 @@ OVERLAP = 0.3
 OVERLAP_DESCRIBED, TRAFFIC_OVERLAP_DESCRIBED = 0.15, 0.15
 """The same of kernels that load through descriptors and wait for contractions in their loops (where they do not, a
 single block keeps the tensor cores busy); and such a share of the shorter one of traffic and computation."""
+UNROLLED_REQUESTS, MOST_UNROLLED = 20.0, 8.0
+"""Accesses of a thread, and iterations, that are in flight at once in loops that are not pipelined."""
+THREADS, COPY = 32, 16
+"""Threads of a warp; bytes that each copies at once from a tile large enough."""
 WARP_ROWS = 16
 """Rows of a contraction that one warp computes."""
 MOST_REGISTERS = 255
@@ -106,6 +110,8 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     ``compiled``: what the compiler says that a block takes, in place of an estimate.
     """
     blocks = work.blocks
+    if not work.described and work.narrowest < COPY * THREADS * num_warps:
+        num_stages = 1  # what would be copied in smaller pieces is not pipelined (cleave/lowering/narrow_copies.py)
     most, usual = (compiled, compiled) if compiled else _estimated(work, num_stages, num_warps)
     resident = max(1, _resident(usual.shared, usual.registers, num_warps, target))
     waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
@@ -178,6 +184,7 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
     compute = (
         (chain.waited if chain.described else chain.wgmmas) * target.wgmma_latency
         + chain.mmas * target.mma_latency
+        + chain.exchanges * target.exchange_latency
         + (chain.wgmma + narrow + target.mma_slowdown * chain.mma) * target.sms / target.tensor_flops
         + chain.reductions * target.reduction_latency
         + chain.elements / threads * target.element_time
@@ -195,8 +202,16 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
         seconds += target.load_latency / 2 if hidden and num_stages == 2 else 0.0
     seconds += chain.repeated * target.load_latency if chain.described else 0.0
     if chain.requests:
-        seconds += target.load_latency + chain.requests / threads * target.request_latency
+        together = _unrolled(chain, threads)
+        seconds += target.load_latency / together + chain.requests / threads * target.request_latency
     return seconds
+
+
+def _unrolled(chain: Chain, threads: int) -> float:
+    """Iterations whose loads are in flight at once: registers limit them, and the waits of a pipeline."""
+    if chain.trips <= 1 or chain.pipelined:
+        return 1.0
+    return min(MOST_UNROLLED, max(1.0, UNROLLED_REQUESTS * threads / chain.requests))
 
 
 def known_of(graph: Graph) -> dict[str, SizeLike]:

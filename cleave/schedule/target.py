@@ -15,12 +15,13 @@ class Target:
     Rates of the H200 row are those reached there (design.md §8, facts/decode-schedules.md), the others the vendor's
     data sheets scaled by the same shares.
 
-    What follows ``registers`` was fitted to 1,527 measured pairs on an H200 (bench/results/h200/cost-model.md) and is
-    taken for the others. Once for each kernel: ``kernel_latency``, from its start to its end where a block has nothing
-    to do. In each block, alone on its multiprocessor: ``block_latency`` for its start, ``load_latency`` for a load,
-    ``block_bandwidth`` for asynchronous copies, ``request_latency`` for each access of a thread that is no such copy
-    (``request_rate``: of all together), ``wgmma_latency`` and ``mma_latency`` for a contraction beside its operations,
-    ``reduction_latency`` for a reduction, ``element_time`` for an element of a thread's register code.
+    What follows ``registers`` was fitted to 2,300 measured pairs on an H200 (bench/results/h200/cost-model.md and
+    decode.md) and is taken for the others. Once for each kernel: ``kernel_latency``, from its start to its end where a
+    block has nothing to do. In each block, alone on its multiprocessor: ``block_latency`` for its start,
+    ``load_latency`` for a load, ``block_bandwidth`` for asynchronous copies, ``request_latency`` for each access of a
+    thread that is no such copy (``request_rate``: of all together), ``wgmma_latency`` and ``mma_latency`` for a
+    contraction beside its operations, ``reduction_latency`` for a reduction, ``exchange_latency`` for what warps
+    exchange, ``element_time`` for an element of a thread's register code.
     ``overlap_saving``: what a launch saves that overlaps with the one ahead. ``barrier_latency``: for blocks to meet.
     ``mma_slowdown``: of tensor cores in tiles of less than 64 rows, against ``wgmma``.
 
@@ -51,8 +52,9 @@ class Target:
     request_rate: float = 3e12
     wgmma_latency: float = 0.05e-6
     mma_latency: float = 0.3e-6
-    mma_slowdown: float = 1.4
+    mma_slowdown: float = 2.7
     reduction_latency: float = 20e-9
+    exchange_latency: float = 0.36e-6
     element_time: float = 0.12e-9
     overlap_saving: float = 0.5e-6
     barrier_latency: float = 2e-6

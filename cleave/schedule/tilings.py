@@ -11,7 +11,7 @@ from functools import cached_property
 from cleave.dialects.graph import Value
 from cleave.schedule.region import Region
 from cleave.schedule.tiling import Tiling
-from cleave.schedule.workload import WGMMA_ROWS
+from cleave.schedule.warps import WGMMA_ROWS
 
 MINIMUM = 16
 """Smallest tile of a dim that a contraction sums over or keeps; what a tile does not fill is masked."""

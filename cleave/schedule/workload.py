@@ -12,6 +12,7 @@ from cleave.schedule.occupancy import live_bytes, repeated_loads, shared_bytes
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import BYTES, bytes_of, contraction_shape, elements_of, is_tensor_core
 from cleave.schedule.traffic import Stream, Walk
+from cleave.schedule.warps import WGMMA_ROWS, exchanges, narrowest_copy
 
 SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
 VECTOR = 16
@@ -30,6 +31,7 @@ class Chain:
     compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``described``: of loads through
     descriptors. ``requests``: accesses of up to ``LANE`` bytes of a thread that all other loads take. ``repeated``:
     loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined.
+    ``exchanges``: as of ``warps``.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
     ``reductions``: how many; ``waited``: contractions that register code waits for; ``narrow``: operations that
     ``wgmma`` loses where tiles have few columns. ``elements``: of tiles of register code, those of special functions
@@ -45,6 +47,7 @@ class Chain:
     wgmma: float = 0.0
     mma: float = 0.0
     repeated: int = 0
+    exchanges: int = 0
     wgmmas: int = 0
     waited: int = 0
     narrow: float = 0.0
@@ -63,8 +66,9 @@ class Workload:
     descriptors; ``describable``: whether loads of a pipelined loop could. ``mma``: the part of ``tensor`` that tiles of
     less than 64 rows do by ``mma.sync``. ``requests`` and ``narrow``: as in ``Chain``. ``chained_rows``: of the tile of
     a contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the warps, and if
-    they are too few, warps repeat one another's work. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels
-    side by side, each one's; what the whole has of theirs is a mean over all blocks.
+    they are too few, warps repeat one another's work. ``narrowest``: bytes of the smallest tile that a pipelined loop
+    copies for ``wgmma``. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels side by side, each one's;
+    what the whole has of theirs is a mean over all blocks.
     """
 
     blocks: int = 0
@@ -85,6 +89,7 @@ class Workload:
     special: float = 0.0
     alu: float = 0.0
     chained_rows: int = 0
+    narrowest: float = math.inf
     chains: list[Chain] = field(default_factory=list[Chain])
     walk: Walk = field(default_factory=lambda: Walk(()))
     streams: tuple[Stream, ...] = ()
@@ -134,6 +139,7 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
         live=max(work.live for work in works),
         temporary=max(work.temporary for work in works),
         chained_rows=min((work.chained_rows for work in works if work.chained_rows), default=0),
+        narrowest=min(work.narrowest for work in works),
         beside=works,
     )
     for name in ("loaded", "described", "narrow", "stored", "requests", "tensor", "mma", "fma", "special", "alu"):
@@ -165,7 +171,9 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
 def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
     work.chains.append(chain)
     repeated = repeated_loads(block, around.roles)
+    chain.exchanges = exchanges(block)
     if chain.pipelined:
+        work.narrowest = min(work.narrowest, narrowest_copy(block))
         chain.waited = sum(i.op == "contract" and not _is_accumulated(i.result, block) for i in block.instructions)
         chain.repeated = len(
             {i.result for i in block.instructions if i.op == "load" and _has_both_uses(i.result, block)}
@@ -289,6 +297,8 @@ def _compulsory(kernel: Kernel, sizes: Mapping[str, int], work: Workload) -> flo
     loaded = {i.operands[0] for i in kernel.body.walk() if i.op == "load"}
     needed: dict[Ref, float] = {}
     for argument in kernel.arguments:
+        if argument in kernel.roles:
+            continue
         read = work.blocks * work.gathered.get(argument, math.inf) if argument not in loaded else math.inf
         tensor = kernel.roles.get(argument, argument)
         needed[tensor] = max(needed.get(tensor, 0.0), min(_bytes_of(argument, sizes), read))
@@ -321,7 +331,6 @@ def _chained_rows(block: Block) -> list[int]:
     return found
 
 
-WGMMA_ROWS = 64
 ROWS_READ = 8
 """Columns that ``wgmma`` could compute while it reads its rows from shared memory, which it does for each tile."""
 
