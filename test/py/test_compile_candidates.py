@@ -74,7 +74,7 @@ def test_a_number_below_nothing() -> None:
 
 def test_stages_that_change_nothing_are_tried_once(ranked: Scheduled) -> None:
     (first, *_), count = ranked.candidates[0], 4
-    same = [replace(first, kernel=replace(first.kernel, num_stages=stages)) for stages in (2, 3, 4)]
+    same = [replace(first, num_stages=stages) for stages in (2, 3, 4)]
     repeated = replace(ranked, candidates=((*same, *ranked.candidates[0][1:]),))
     tried = compiled(repeated, OPTIONS, count).candidates[0][:count]
     assert len({(c.kernel.body, c.kernel.num_warps, c.kernel.num_stages) for c in tried}) == count
