@@ -39,8 +39,10 @@ def predict_rows(results: Path) -> int:
 
 
 def _program(graph: Graph, tilings: tuple[str, ...]) -> TileProgram:
-    """The program of one of the graph's alternatives with these tilings."""
-    for alternative in _alternatives(graph):
+    """The program of one of the graph's alternatives with these tilings; of the source only if no other has such dims,
+    since what was measured is of the best ones."""
+    source, *others = _alternatives(graph)
+    for alternative in (*others, source):
         with contextlib.suppress(CleaveError):
             return rebuilt(alternative, tilings)
     raise CleaveError(f"no alternative of {graph.name} has the tilings {tilings}")
