@@ -18,6 +18,7 @@ import numpy as np
 from compiled import Compiled, alternatives, compile_graph, drawn_schedules, reference, static
 
 from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
 from cleave.reference.accuracy import Accuracy, compare
 
 EXTENTS = [1, 2, 3, 5, 7, 17, 31, 33, 40]
@@ -47,11 +48,21 @@ def problems(seed: int) -> Iterator[str]:
     graph, draws, sizes = case(seed)
     written = static(graph, draws[0]) if seed % 4 >= 2 else graph
     for index, program in enumerate((written, *alternatives(graph))):
-        with drawn_schedules(random.Random(f"{seed} {index}")):
-            run = compile_graph(program, {**sizes, "s": PARTS}, tilings=TILINGS)
+        run = _compiled(program, {**sizes, "s": PARTS}, random.Random(f"{seed} {index}"))
         wrong = judged(graph, run, draws[:1])
         # Errors of few elements differ by chance: what fails on one input is judged on average.
         yield from (f"{program}\n{found}" for found in (judged(graph, run, draws) if wrong else ()))
+
+
+def _compiled(program: Graph, sizes: dict[str, int], rng: random.Random) -> Compiled:
+    """On a drawn schedule; one that the scheduler knows it cannot make is drawn again."""
+    while True:
+        try:
+            with drawn_schedules(rng):
+                return compile_graph(program, sizes, tilings=TILINGS)
+        except CleaveError as error:
+            if "cannot be scheduled yet" not in error.message:
+                raise
 
 
 def judged(graph: Graph, run: Compiled, draws: list[list[np.ndarray]]) -> list[Accuracy]:
