@@ -88,8 +88,8 @@ class PartialReductions:
             span = scope.required_span(name)
             if span.exact or name not in tile.names or outside(operand, name, self.tiles.region, scope.pad) == neutral:
                 continue
-            tile = masked(tile, name, neutral, scope)
             home = home_of(operand, scope, self.tiles.region)
+            tile = masked(tile, name, neutral, home)  # where the tile is: other loops in there use it too
             home.tiles[operand] = tile
             home.pads[operand, name] = neutral
         return tile

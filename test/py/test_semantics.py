@@ -221,7 +221,7 @@ def test_errors_of_few_elements_are_those_of_several_inputs() -> None:
     assert len(optimised) and (optimised <= 1.2 * unoptimised).all()
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [*range(1, 9), 20552])  # the last masks a tile that inner loops share
 def test_random_programs(seed: int) -> None:
     """As written, static, and every alternative, by the accuracy contract."""
     assert not list(random_programs.problems(seed))
