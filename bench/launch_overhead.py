@@ -107,7 +107,7 @@ def packaged(function: Any, static: dict[str, int], sizes: dict[str, int]) -> tu
 
 def main() -> None:
     from cleave.bench.subgraphs import matmul, subgraphs
-    from cleave.runtime import cuda, cuda_driver, package
+    from cleave.runtime import cuda, cuda_driver, programs
     from cleave.runtime.cuda_tensors import TORCH_DTYPES
 
     sys.modules["torch"] = fake_torch()
@@ -119,13 +119,13 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         driver = stub_driver(Path(folder))
-        for module in (cuda, cuda_driver, package):
+        for module in (cuda, cuda_driver, programs):
             module.shared_driver = lambda: driver
         print("| program | launches | function | package | prepared launch |\n|---|---:|---:|---:|---:|")
         for name, function, static, sizes, shapes in cases:
             special, packed = packaged(function, static, sizes)
             tensors = [Tensor(shape) for shape in shapes]
-            program = packed._program(packed.variants[0])
+            program = packed._programs(packed.variants[0])
             call = program.prepare(tensors, lambda shape, dtype: Tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))
             times = [microseconds(partial(each, *tensors)) for each in (special, packed)] + [microseconds(call.launch)]
             print(

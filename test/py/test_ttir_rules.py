@@ -77,7 +77,8 @@ CASES: dict[str, Case] = {
         INTO + """
     %e = "tt.reshape"(%x0) : (tensor<4xi32>) -> tensor<2x2xi32>
     %t = "tt.trans"(%e) <{order = array<i32: 1, 0>}> : (tensor<2x2xi32>) -> tensor<2x2xi32>
-    %y = "tt.reshape"(%t) : (tensor<2x2xi32>) -> tensor<4xi32>""" + out("%y"),
+    %l = "ttg.convert_layout"(%t) : (tensor<2x2xi32>) -> tensor<2x2xi32>
+    %y = "tt.reshape"(%l) : (tensor<2x2xi32>) -> tensor<4xi32>""" + out("%y"),
         [("i32", [1, 2, 3, 4]), ("i32", [0] * 4)],
         [None, [1, 3, 2, 4]],
     ),
