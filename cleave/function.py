@@ -92,8 +92,9 @@ class Function:
         """
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known[0] if len(known) == 1 else tuple(known)
-        from cleave.runtime.call import Operands, check_names, in_order, run
+        from cleave.runtime.call import Operands, check_names, check_sizes, in_order, run
 
+        check_sizes(sizes or {})
         operands = Operands.of(in_order(self.signature, tensors, named), stream)
         bound = self._bound(operands)
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})

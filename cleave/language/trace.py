@@ -48,8 +48,11 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
 
 
 def _builder(name: str, facts: Sequence[str], where: str) -> GraphBuilder:
+    texts = [facts] if isinstance(facts, str) else facts
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CleaveError(f"facts={facts!r}: a list of texts", where, ('as in facts=["n = 16*n16"]',))
     try:
-        return GraphBuilder(name, [facts] if isinstance(facts, str) else tuple(facts))
+        return GraphBuilder(name, tuple(texts))
     except CleaveError as error:
         raise error.at(where) from None
 

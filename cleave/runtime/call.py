@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, check_count
@@ -71,6 +71,15 @@ def in_order(plan: LaunchPlan, tensors: Sequence[Any], named: Mapping[str, Any])
     if missing:
         raise CleaveError(f"the argument '{missing[0]}' of {plan.function} is missing")
     return (*tensors, *(named[name] for name in rest if name in named))
+
+
+def check_sizes(sizes: Any) -> None:
+    """CleaveError unless it maps names to integers."""
+    if not isinstance(sizes, Mapping):
+        raise CleaveError(f"sizes={sizes!r}: a dictionary of integers", notes=('as in sizes={"s": 4}',))
+    for name, size in cast(Mapping[Any, Any], sizes).items():
+        if not isinstance(size, int) or size < 0:
+            raise CleaveError(f"the size '{name}' is {size!r}; sizes are integers from 0 on")
 
 
 def check_names(function: str, sizes: Iterable[str], known: Collection[str]) -> None:

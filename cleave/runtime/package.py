@@ -89,11 +89,12 @@ class Package:
         that do not fit the function or each other.
         """
         from cleave.runtime.bind_sizes import bind_sizes
-        from cleave.runtime.call import Operands, check_names, check_ranks, in_order, run
+        from cleave.runtime.call import Operands, check_names, check_ranks, check_sizes, in_order, run
         from cleave.runtime.choose_sizes import symbols_of
 
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known[0] if len(known) == 1 else tuple(known)
+        check_sizes(sizes or {})
         plan = self.variants[0].plan
         operands = Operands.of(in_order(plan, tensors, named), stream)
         check_ranks(plan, operands)

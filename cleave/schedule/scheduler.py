@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -126,9 +126,12 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
 
 def _free_symbols(graph: Graph) -> set[str]:
     """Symbols of dims that neither an input's size nor a definition among the facts fixes."""
-    bound = {symbol for value in graph.inputs for dim in value.dims for symbol in dim.size.symbols} | set(graph.extents)
-    used = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
-    return used - bound
+
+    def symbols(values: Iterable[Value]) -> set[str]:
+        sizes = {dim.size for value in values for dim in value.dims}
+        return {symbol for size in sizes for symbol in graph.facts.simplify(size).symbols}
+
+    return symbols(graph.topological()) - symbols(graph.inputs) - graph.extents.keys()
 
 
 def _best_count(name: str, scheduled: Scheduled, sizes: Mapping[str, int], options: ScheduleOptions) -> int:

@@ -61,11 +61,12 @@ class FloatDomain:
         if value.dtype == "i1":
             neutral, function = (True, np.all) if kind in ("min", "prod") else (False, np.any)
         else:
+            least, most = (-np.inf, np.inf) if array.dtype.kind not in "iu" else _limits(array.dtype)
             neutral, function = {
                 "sum": (0, np.sum),
                 "prod": (1, np.prod),
-                "max": (-np.inf, np.max),
-                "min": (np.inf, np.min),
+                "max": (least, np.max),
+                "min": (most, np.min),
             }[kind]
         if valid is not None:
             array = np.where(valid, array, neutral)
@@ -117,6 +118,15 @@ _COMPARISONS: Mapping[str, Callable[[Any], Any]] = {
     "gt": lambda np: np.greater,
     "ge": lambda np: np.greater_equal,
 }
+
+
+def _limits(dtype: Any) -> tuple[int, int]:
+    import numpy as np
+
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "neg": lambda np: np.negative,
     "exp": lambda np: np.exp,

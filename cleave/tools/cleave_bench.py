@@ -30,6 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cleave-bench", description=(__doc__ or "").replace("``", ""))
     commands = parser.add_subparsers(dest="command", required=True)
@@ -42,9 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
     prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
     prepare.add_argument("--target", default="sm_90")
-    prepare.add_argument("--candidates", type=int, default=1, help="programs for each shape, to be measured")
+    prepare.add_argument("--candidates", type=_positive, default=1, help="programs for each shape, to be measured")
     prepare.add_argument("--warp-specialise", action="store_true", help="programs in their warp-specialised form, too")
-    prepare.add_argument("--jobs", type=int, default=1, help="processes")
+    prepare.add_argument("--jobs", type=_positive, default=1, help="processes")
     run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
     run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
     run.add_argument("--seconds", type=float, default=600, help="after which no further shape is begun")

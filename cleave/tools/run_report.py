@@ -43,7 +43,7 @@ class Report:
     stage: str
     superopt: bool
     alternatives: int
-    program: int
+    program: int | None
     sizes: dict[str, int]
     chosen: tuple[str, ...]
     inputs: str
@@ -85,6 +85,7 @@ class Report:
         which = f"alternative {self.program}" if self.program else "the source"
         among = f"{which} of {_count(self.alternatives + 1, 'program')}"
         how = f"superoptimised, {among}" if self.superopt else "as written"
+        how = "as it was scheduled" if self.program is None else how
         lines = [f"program  {how}; {_count(len(self.launches), 'kernel')} (TTIR interpreter)"]
         for launch in self.launches:
             grid = " x ".join(map(str, launch.programs))

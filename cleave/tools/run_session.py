@@ -49,7 +49,7 @@ class Job:
     chosen: frozenset[str] = frozenset()
     free: dict[str, int] = field(default_factory=dict[str, int])
     alternatives: list[str] = field(default_factory=list[str])
-    program: int = 0  # of the alternatives, that which was scheduled; 0: the source
+    program: int | None = 0  # of the alternatives, that which was scheduled; 0: the source
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -143,13 +143,14 @@ class RunSession(Session):
         kernels = {kernel.name: kernel for kernel in kernel_modules(job.module)}
         return plan_of(job.module, job.function, kernels), {name: kernel.text for name, kernel in kernels.items()}
 
-    def _program(self, job: Job) -> int:
-        """The number of the alternative that was scheduled; 0: the source."""
+    def _program(self, job: Job) -> int | None:
+        """The number of the alternative that was scheduled; 0: the source; None: the input was scheduled already."""
         if self.run_options.alternative is not None:
             return self.run_options.alternative
         host = run_functions.entry(job.module, job.function)
         name = ir.StringAttr(host.attributes[CHOSEN]).value if CHOSEN in host.attributes else job.function
-        return [job.function, *job.alternatives].index(name)
+        programs = [job.function, *job.alternatives]
+        return programs.index(name) if name in programs else None
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 

@@ -224,6 +224,16 @@ NOT_FINITE = f"""  %c = "cleave.constant"() {{value = 0x7F800000 : f32}} : () ->
   return %2 : {M}"""
 
 
+@pytest.mark.parametrize("passes", [["--schedule"], ["--superopt", "--schedule", "--lower-to-triton"]])
+def test_what_is_scheduled_already_is_run(passes: list[str]) -> None:
+    source = Path(__file__).parents[2] / "examples" / "attention.mlir"
+    tool = [sys.executable, "-m", "cleave.tools.cleave_opt", *passes, source]
+    scheduled = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+    result = execute("--sizes=m=5,n=40", text=scheduled)
+    assert result.returncode == 0 and "out0: f16[m=5, e=64]" in result.stdout
+    assert ("as it was scheduled" in result.stdout) == ("--superopt" in passes)
+
+
 @pytest.mark.parametrize(("body", "why"), [(WRONG, "its error is"), (NOT_FINITE, "is inf, the source program's is")])
 def test_a_wrong_program_breaks_the_contract(body: str, why: str, tmp_path: Path) -> None:
     flags = ["--check", "--alternative=1", "--sizes=m=5,n=40", "--outputs", tmp_path / "o.npz"]

@@ -339,3 +339,32 @@ def test_parts_that_do_not_cover_their_dim_are_refused() -> None:
     with pytest.raises(CleaveError, match=r"requires n <= 4\*t, which does not hold for n = 13"):
         squares(x, sizes={"t": 3})
     np.testing.assert_allclose(squares(x, sizes={"t": 4}), (x * x).sum(1), rtol=1e-5)
+
+
+def test_a_size_that_a_fact_gives() -> None:
+    @cleave.jit(facts=["k = n"])
+    def ramp(x: f32["n"]) -> f32["n"]:
+        return x + cleave.index("k").astype(f32).sum("k")
+
+    np.testing.assert_array_equal(ramp(np.ones(5, np.float32)), np.full(5, 11))
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_integers_have_maxima(kind: str) -> None:
+    def extreme(x: cleave.i32["m n"]) -> cleave.i32["m"]:
+        return getattr(x, kind)("n")
+
+    x = np.array([[-5, 3, 2**31 - 1], [-7, -(2**31), -9]], np.int32)
+    np.testing.assert_array_equal(cleave.jit(extreme)(x), getattr(x, kind)(1))
+
+
+@pytest.mark.parametrize("sizes", [{"s": 1.5}, {"s": "3"}, [5], {"s": -1}])
+def test_sizes_are_integers(sizes: Any) -> None:
+    @cleave.jit
+    def double(x: f32["n"]) -> f32["n"]:
+        return x * 2
+
+    with pytest.raises(CleaveError, match=r"integers|dictionary"):
+        double(np.ones(3, np.float32), sizes=sizes)
+    with pytest.raises(CleaveError, match="a list of texts"):
+        cleave.jit(facts=[3])(double.__wrapped__)
