@@ -167,18 +167,23 @@ def baselines(name: str, settings: dict[str, Any], wanted: Sequence[str]) -> Ite
     def plain(*tensors: Any) -> Any:
         return eager(*tensors, **settings)
 
-    if "eager" in wanted:
-        yield "eager", plain
-    for label, mode in (("compile", "default"), ("autotune", "max-autotune-no-cudagraphs")):
-        if label in wanted:
-            yield label, compiled(plain, mode)
+    yield from plain_and_compiled(plain, wanted)
     if name == "attention":
         yield from _libraries(settings, wanted)
     if name == "mla_decode":
         yield from _mla_libraries(wanted)
 
 
-def compiled(function: Baseline, mode: str) -> Baseline:
+def plain_and_compiled(plain: Baseline, wanted: Sequence[str]) -> Iterator[tuple[str, Baseline]]:
+    """The function as it is, and compiled by PyTorch, of those that are ``wanted``."""
+    if "eager" in wanted:
+        yield "eager", plain
+    for label, mode in (("compile", "default"), ("autotune", "max-autotune-no-cudagraphs")):
+        if label in wanted:
+            yield label, _compiled(plain, mode)
+
+
+def _compiled(function: Baseline, mode: str) -> Baseline:
     """By PyTorch, for the shapes that it is called with."""
     torch = import_module("torch")
     torch._dynamo.reset()

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from cleave.bench.baselines import EAGER, compiled
+from cleave.bench.baselines import EAGER, plain_and_compiled
 from cleave.bench.llama import CASES, LAYER, LLAMA_3_8B, Case, Weights, layer, llama_subgraphs
 from cleave.bench.run import TOLERANCE, Row, error_of, package_path
 
@@ -49,21 +49,12 @@ def _measured(
     error = error_of([run(parts)], wanted)
     wrong = "" if error <= allowed else f"error {error:.1e}, {allowed:.1e} is allowed"
     times = {} if wrong else {"cleave": timer.microseconds(lambda: run(parts))}
-    for name, call in _baselines(lambda: run(EAGER), baselines):
+    for name, call in plain_and_compiled(lambda: run(EAGER), baselines):
+        call()  # which compiles it
         times[name] = timer.microseconds(call)
     arrays = [x, eager, *_arrays(weights), *(cache or ())]
     moved = sum(array.numel() * array.element_size() for array in arrays)
     return Row(LAYER, label, "", {"m": case.rows, "n": case.cached or case.rows}, flops, moved, error, wrong, times)
-
-
-def _baselines(eager: Callable[[], Any], wanted: Sequence[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    if "eager" in wanted:
-        yield "eager", eager
-    for label, mode in (("compile", "default"), ("autotune", "max-autotune-no-cudagraphs")):
-        if label in wanted:
-            call = compiled(eager, mode)
-            call()
-            yield label, call
 
 
 def _arrays(weights: Weights) -> list[Any]:

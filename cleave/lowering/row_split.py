@@ -14,6 +14,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim, const
 from cleave.dialects.ops import TensorType
+from cleave.passes.functions import ops_inside
 
 FIRST_ROW = "first__row"
 """The symbol whose value is the first row of a part within the tile."""
@@ -40,7 +41,7 @@ def splits(func: ir.Operation) -> Iterator[Split]:
     extents: dict[str, int] = {}
     refused: set[str] = set()
     everywhere: list[set[str]] = []
-    for op in _ops(func):
+    for op in ops_inside(func):
         refused |= _kept_whole(op)
         if op.name in _SHARED_OUT:
             everywhere.append(set(_extents(op.operands[0].type if op.name == "cleave.store" else op.results[0].type)))
@@ -51,18 +52,6 @@ def splits(func: ir.Operation) -> Iterator[Split]:
     for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
         if name not in refused and extent % 2 == 0 and all(name in names for names in everywhere):
             yield Split(name, extent // 2, 2)
-
-
-def _ops(func: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op != func:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    func.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def _kept_whole(op: ir.Operation) -> set[str]:
@@ -99,7 +88,7 @@ def part_of(func: ir.Operation, split: Split) -> ir.Operation:
     with part.location, ir.InsertionPoint.at_block_begin(block):
         text = ir.StringAttr.get(FIRST_ROW)
         first = ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]
-    for op in _ops(part):
+    for op in ops_inside(part):
         _shorten(op, split)
         if op.name in _ACCESSES:
             _move(op, split, first)

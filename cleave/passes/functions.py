@@ -1,4 +1,4 @@
-"""The tensor functions of a module, each with its alternatives."""
+"""The functions of a module: which are tensor functions, with their alternatives, and what is in them."""
 
 from __future__ import annotations
 
@@ -69,3 +69,16 @@ def _no_graph(func: ir.Operation) -> str | None:
     block = func.regions[0].blocks[0]
     tensors = [*block.arguments, *block.operations[len(names) - 1].operands]
     return None if tensors and all("#cleave.dims" in str(tensor.type) for tensor in tensors) else ""
+
+
+def ops_inside(op: ir.Operation) -> list[ir.Operation]:
+    """All ops of a kernel or another op's regions, in the order of its text."""
+    found: list[ir.Operation] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        if inner != op:
+            found.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
-from cleave.passes.functions import name_of
+from cleave.passes.functions import name_of, ops_inside
 
 _VIEWS = frozenset(("cleave.rename", "cleave.split", "cleave.merge", "cleave.slice"))
 _ORDERED = frozenset(("cleave.store", "cleave.group_barrier"))
@@ -35,7 +35,7 @@ def _problems(
     if not list(kernel.regions[0].blocks):
         return
     name = _callee(launch)
-    meets = [op for op in _walk(kernel) if op.name == "cleave.group_barrier"]
+    meets = [op for op in ops_inside(kernel) if op.name == "cleave.group_barrier"]
     if meets and "cleave.cooperative" not in launch.attributes:
         notes = ("mark the launch cleave.cooperative: blocks that are not running cannot arrive",)
         yield CleaveError(f"the blocks of '{name}' wait for one another", launch.location, notes)
@@ -49,14 +49,14 @@ def _problems(
 
 
 def _wait_problems(launch: ir.Operation, kernel: ir.Operation, written: set[ir.Value]) -> Iterator[CleaveError]:
-    waits = [op for op in _walk(kernel) if op.name == "cleave.wait"]
+    waits = [op for op in ops_inside(kernel) if op.name == "cleave.wait"]
     if len(waits) != 1 or waits[0].parent != kernel:
         text = f"'{_callee(launch)}' overlaps with the launch before it, so it needs one cleave.wait, outside all loops"
         yield CleaveError(text, launch.location)
         return
     arguments = list(kernel.regions[0].blocks[0].arguments)
     roots = dict(zip(arguments, map(_root, launch.operands), strict=True))
-    for op in _walk(kernel):
+    for op in ops_inside(kernel):
         if op == waits[0]:
             return
         if op.name in _ORDERED:
@@ -72,19 +72,6 @@ def _is_function(op: ir.Operation) -> bool:
 def _body(func: ir.Operation) -> Iterator[ir.OpView]:
     for block in func.regions[0].blocks:
         yield from block.operations
-
-
-def _walk(kernel: ir.Operation) -> list[ir.Operation]:
-    """All ops of a kernel in the order of its text."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op != kernel:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def _callee(launch: ir.Operation) -> str:

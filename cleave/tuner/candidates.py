@@ -100,8 +100,7 @@ def _label(index: int, candidates: Sequence[Candidate], counts: Mapping[str, int
 
 def _described(candidate: Candidate) -> str:
     tiling, kernel = candidate.tiling, candidate.kernel
-    tiles = {**tiling.grid, **tiling.reduced}
-    shape = " ".join(f"{name}={extent}{'*' * (name in tiling.resident)}" for name, extent in tiles.items())
+    shape = " ".join(f"{name}={extent}{'*' * (name in tiling.resident)}" for name, extent in tiling.tiles.items())
     return f"{shape} / {kernel.num_warps} warps, {kernel.num_stages} stages"
 
 
