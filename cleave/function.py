@@ -364,8 +364,12 @@ def _compiled_for(variant: Variant, target: str) -> Variant:
 
 
 def _checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
+    from cleave.runtime.call import check_sizes
+
     if isinstance(sizes, str) or not all(isinstance(each, Mapping) for each in sizes):
         raise CleaveError(f"sizes={sizes!r}: a list of dictionaries", notes=('as in sizes=[{"m": 16}, {"m": 4096}]',))
+    for each in sizes:
+        check_sizes(each)
     return tuple(dict(each) for each in sizes)
 
 

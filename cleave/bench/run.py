@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -36,7 +36,8 @@ class Row:
     """One function at one shape.
 
     ``microseconds`` by label: "cleave", the fastest of our programs, "model", the one that the cost model prefers, and
-    the baselines. ``error`` is of our numbers, ``program`` says which program was the fastest.
+    the baselines; ``programs`` has all that are right of ours. ``error`` is of our numbers, ``program`` says which
+    program was the fastest.
     """
 
     subgraph: str
@@ -49,6 +50,11 @@ class Row:
     wrong: str
     microseconds: Mapping[str, float] = field(default_factory=dict[str, float])
     program: str = ""
+    programs: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.subgraph, self.shape, self.ablation
 
     @property
     def best(self) -> tuple[str, float]:
@@ -149,16 +155,28 @@ def _jitted(subgraph: str, ablation: str, warp_specialise: bool) -> Any:
 
 
 def measure(
-    subgraphs: Sequence[Subgraph], folder: Path, baselines: Sequence[str], seconds: float, ablations: Sequence[str]
+    subgraphs: Sequence[Subgraph],
+    folder: Path,
+    baselines: Sequence[str],
+    deadline: float,
+    ablations: Sequence[str],
+    done: Container[tuple[str, str, str]] = (),
 ) -> Iterator[Row]:
-    """A row for each package of the folder, as long as time is left; a wrong result is not timed."""
+    """A row for each package of the folder whose key is not ``done``; a wrong result is not timed.
+
+    Nothing is begun after the deadline, on the monotonic clock.
+    """
     from cleave.tuner.timing import Timer
 
-    timer, deadline = Timer(), time.monotonic() + seconds
+    timer = Timer()
     for subgraph in subgraphs:
         for label, sizes in subgraph.shapes.items():
             paths = {ablation: package_path(folder, subgraph.name, label, ablation) for ablation in ablations}
-            found = {ablation: path for ablation, path in paths.items() if path.exists()}
+            found = {
+                ablation: path
+                for ablation, path in paths.items()
+                if path.exists() and (subgraph.name, label, ablation) not in done
+            }
             if found and time.monotonic() < deadline:
                 yield from _measured(subgraph, label, sizes, found, baselines, timer)
 
@@ -182,7 +200,8 @@ def _measured(
         moved = sum(t.numel() * t.element_size() for t in (*tensors, *listed(eager)))
         flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
         yield Row(
-            subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program
+            subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program,
+            ours.programs,
         )  # fmt: skip
 
 
@@ -192,6 +211,7 @@ class _Ours:
     wrong: str
     microseconds: Mapping[str, float]
     program: str
+    programs: Mapping[str, float]
 
 
 def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, timer: Any) -> _Ours:
@@ -208,11 +228,11 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
     wrong = "; ".join(f"{variant.label}: {result.refused}" for variant, result in found if result.refused)
     best, worst = fastest(found), max(errors, default=float("nan"))
     if best is None:
-        return _Ours(worst, wrong, {}, "")
+        return _Ours(worst, wrong, {}, "", {})
     times = {variant.label: result.microseconds for variant, result in found if result.microseconds is not None}
     first = times.get(package.variants[0].label)
     model = {"model": first} if first is not None and len(found) > 1 else {}
-    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label)
+    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label, times)
 
 
 def _baseline_times(

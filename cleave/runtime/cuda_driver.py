@@ -59,6 +59,14 @@ _OPTIONAL: dict[str, tuple[Any, ...]] = {
 }
 
 
+_LOST = {700, 702, 710, *range(713, 722)}
+"""A kernel read or wrote what it must not, ran too long, or failed: every later call of the process fails, too."""
+
+
+class GpuLost(CleaveError):
+    """This process can no longer use the GPU."""
+
+
 class Driver:
     """The driver's library, initialised. CleaveError if it cannot be loaded, and from each call that fails."""
 
@@ -215,7 +223,8 @@ class Driver:
             text = c_char_p()
             self._functions["cuGetErrorString"](status, byref(text))
             reason = (text.value or b"unknown error").decode(errors="replace")
-            raise CleaveError(f"cannot {what}: {reason} (CUDA error {status})")
+            kind = GpuLost if status in _LOST else CleaveError
+            raise kind(f"cannot {what}: {reason} (CUDA error {status})")
 
 
 class DeviceArray:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleave.errors import CleaveError
+from cleave.tuner.attempts import is_child, restarted, started, supervised
 
 if TYPE_CHECKING:
     from cleave.bench.run import Row
@@ -21,6 +22,7 @@ BASELINES = ("eager", "compile", "autotune", "flash", "cudnn")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
+    parsed.arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _COMMANDS[parsed.command](parsed)
     except CleaveError as error:
@@ -90,10 +92,15 @@ def _ablations(parsed: argparse.Namespace) -> list[str]:
 
 def _prepare(parsed: argparse.Namespace) -> int:
     from cleave.bench.run import prepare
+    from cleave.schedule.target import target_named
 
-    refused = 0
+    chosen, refused = _chosen(parsed.only), 0
+    target_named(parsed.target)
+    labels = dict.fromkeys(label for subgraph in chosen for label in subgraph.shapes)
+    if not any(parsed.shapes in label for label in labels):
+        raise CleaveError(f"no shape contains '{parsed.shapes}'", notes=(f"shapes: {', '.join(labels)}",))
     done = prepare(
-        _chosen(parsed.only),
+        chosen,
         parsed.shapes,
         parsed.folder,
         parsed.target,
@@ -109,18 +116,26 @@ def _prepare(parsed: argparse.Namespace) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from cleave.bench.report import table
-    from cleave.bench.run import environment, measure, write_rows
-    from cleave.bench.whole_layer import measured_layers
-    from cleave.tuner.timing import Timer
-
-    labels = parsed.baselines.split(",")
+    """In a child process: what a kernel takes along, the next one leaves out."""
+    labels, chosen = parsed.baselines.split(","), _chosen(parsed.only)
     unknown = [label for label in labels if label and label not in BASELINES]
     if unknown:
         raise CleaveError(f"there is no baseline '{unknown[0]}'", notes=(f"baselines: {', '.join(BASELINES)}",))
-    where = environment(Timer(), " ".join(["cleave-bench", *sys.argv[1:]]))
-    rows: list[Row] = []
-    parts = measure(_chosen(parsed.only), parsed.folder, labels, parsed.seconds, _ablations(parsed))
+    if not any(parsed.folder.glob("*.cleave")):
+        raise CleaveError(f"{parsed.folder} has no packages", notes=("cleave-bench prepare FOLDER makes them",))
+    return _measure(parsed, chosen, labels) if is_child() else supervised("cleave.tools.cleave_bench", parsed.arguments)
+
+
+def _measure(parsed: argparse.Namespace, chosen: Sequence[Subgraph], labels: Sequence[str]) -> int:
+    from cleave.bench.report import table
+    from cleave.bench.run import environment, measure, read_rows, write_rows
+    from cleave.bench.whole_layer import measured_layers
+    from cleave.tuner.timing import Timer
+
+    where = environment(Timer(), " ".join(["cleave-bench", *parsed.arguments]))
+    rows: list[Row] = read_rows(parsed.output)[1] if restarted() and parsed.output.exists() else []
+    deadline = started() + parsed.seconds
+    parts = measure(chosen, parsed.folder, labels, deadline, _ablations(parsed), {row.key for row in rows})
     for row in chain(parts, measured_layers(rows, parsed.folder, labels)):
         rows.append(row)
         write_rows(parsed.output, rows, where)

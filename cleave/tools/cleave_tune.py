@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cleave.errors import CleaveError
+from cleave.tuner.attempts import is_child, supervised
 
 _TORCH = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8",
@@ -19,7 +20,12 @@ _TORCH = {
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
-        return _list(parsed.store) if parsed.list else _tune(parsed)
+        if parsed.list:
+            return _list(parsed.store)
+        _check(parsed)
+        if is_child():
+            return _tune(parsed)
+        return supervised("cleave.tools.cleave_tune", sys.argv[1:] if arguments is None else arguments)
     except CleaveError as error:
         print(f"cleave-tune: {error}", file=sys.stderr)
     except KeyboardInterrupt:
@@ -51,12 +57,15 @@ def _list(store: Path) -> int:
     return 0
 
 
+def _check(parsed: argparse.Namespace) -> None:
+    if parsed.input is None:
+        raise CleaveError("no input", notes=("usage: cleave-tune IN.mlir --sizes m=16 --store FILE",))
+
+
 def _tune(parsed: argparse.Namespace) -> int:
     import cleave
     from cleave.passes.schedule import parse_sizes
 
-    if parsed.input is None:
-        raise CleaveError("no input", notes=("usage: cleave-tune IN.mlir --sizes m=16 --store FILE",))
     function = cleave.compile(parsed.input, parsed.function)
     tensors = _inputs(function, parse_sizes(parsed.sizes))
     right = 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cleave.errors import CleaveError
+from cleave.runtime.cuda_driver import GpuLost
 from cleave.runtime.package import Package, Variant
+from cleave.tuner.attempts import attempt, lost
 from cleave.tuner.store import Measured, Store
 
 Check = Callable[[Sequence[Any]], str]
@@ -64,16 +67,27 @@ def measure(
     check: Check,
     microseconds: Callable[[Callable[[], Any]], float],
 ) -> Measured:
-    """One candidate: right, the same each time, and how fast."""
-    single = replace(package, variants=(variant,))
-    try:
-        runs = [_listed(single(*tensors)) for _ in range(RUNS)]
-    except CleaveError as error:
-        return Measured(None, error.message)
-    problem = check(runs[0])
-    if not problem and not all(bool((a == b).all()) for run in runs[1:] for a, b in zip(runs[0], run, strict=True)):
-        problem = "runs differ"
-    return Measured(None, problem) if problem else Measured(microseconds(lambda: single(*tensors)))
+    """One candidate: right, the same each time, and how fast. GpuLost where the process can measure no more."""
+    single, what = replace(package, variants=(variant,)), _identity(variant, tensors)
+    if why := lost(what):
+        return Measured(None, why)
+    with attempt(what):
+        try:
+            runs = [_listed(single(*tensors)) for _ in range(RUNS)]
+        except GpuLost:
+            raise
+        except CleaveError as error:
+            return Measured(None, error.message)
+        problem = check(runs[0])
+        if not problem and not all(bool((a == b).all()) for run in runs[1:] for a, b in zip(runs[0], run, strict=True)):
+            problem = "runs differ"
+        return Measured(None, problem) if problem else Measured(microseconds(lambda: single(*tensors)))
+
+
+def _identity(variant: Variant, tensors: Sequence[Any]) -> str:
+    """Of a candidate at these shapes, the same in each process."""
+    parts = [variant.label, sorted(variant.ttir.items()), [list(tensor.shape) for tensor in tensors]]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def fastest(results: Sequence[tuple[Variant, Measured]]) -> Variant | None:

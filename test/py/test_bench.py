@@ -21,6 +21,7 @@ from cleave.errors import CleaveError
 from cleave.language.trace import trace
 from cleave.runtime.package import Package
 from cleave.tools.cleave_bench import _chosen, main
+from cleave.tuner.attempts import VARIABLE
 
 TIMES = {"cleave": 10.0, "eager": 20.0, "compile": 15.0}
 ROW = Row("matmul", "decode_16", "", {"m": 16}, 2e9, 4_000_000, 1e-3, "", TIMES)
@@ -110,11 +111,25 @@ def test_without_pytorch_or_a_folder_it_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "attempts"))  # in this process
+    assert main(["run", str(tmp_path)]) == 1
+    assert f"error: {tmp_path} has no packages" in capsys.readouterr().err
+    package_path(tmp_path, "matmul", "decode_16", "").touch()
     assert main(["run", str(tmp_path)]) == 1
     (tmp_path / "file").touch()
     assert main(["prepare", str(tmp_path / "file" / "x"), "--only", "matmul"]) == 1
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first == "cleave-bench: error: PyTorch is not installed" and last.endswith("file/x: Not a directory")
+
+
+def test_wrong_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["--shapes", "zz"], "no shape contains 'zz'"),
+        (["--target", "zz"], "unknown target 'zz'"),
+    ):
+        assert main(["prepare", str(tmp_path), *arguments]) == 1
+        assert f"cleave-bench: error: {message}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_layer_of_two_kinds_of_parts() -> None:
