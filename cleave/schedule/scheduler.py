@@ -14,6 +14,7 @@ from cleave.errors import CleaveError
 from cleave.schedule.candidates import LONG, NO_PIPELINE, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import Emitted
+from cleave.schedule.explore import Score
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
@@ -196,6 +197,10 @@ class _Scheduler:
         running = sum(candidates[0].cost.running for candidates in ranked)
         return running + launch_time(len(ranked), self.options.target)
 
+    def _score(self, ranked: tuple[tuple[Candidate, ...], ...]) -> Score:
+        """As that of a candidate."""
+        return any(self.candidates.score(candidates[0])[0] for candidates in ranked), self._time(ranked)
+
     def _ranked_kernels(self, kernels: Kernels, tilings: int) -> tuple[tuple[Candidate, ...], ...]:
         return tuple(self.candidates.ranked(region, tilings, self.sizes) for region in self._regions_of(kernels))
 
@@ -233,7 +238,7 @@ class _Scheduler:
         for level in levels(launches):
             apart = [ranked[index] for index in level]
             together = self._together(apart) if len(level) > 1 else None
-            better = together and self._time((together,)) < self._time(tuple(apart))
+            better = together and self._score((together,)) < self._score(tuple(apart))
             found += [together] if together and better else apart
         return found
 

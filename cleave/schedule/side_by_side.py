@@ -1,8 +1,10 @@
 """Independent kernels side by side: one launch whose grid is theirs one after the other.
 
     if pid < count₀:  body₀(pid)
-    else if pid < count₀ + count₁:  body₁(pid − count₀)
+    if count₀ <= pid < count₀ + count₁:  body₁(pid − count₀)
     …
+
+The branches stand in a row, not one in another's else: there Triton gives two of them shared memory side by side.
 
 It saves launches, fills multiprocessors that the last blocks of each kernel would leave idle, and what several kernels
 read comes from memory once. A block has the shared memory and the registers of the largest one.
@@ -74,22 +76,21 @@ class _Branches:
         self.block_index = self.root.add("program_id", (), None, axis=0)
 
     def body(self) -> Block:
-        self._append(0, const(0), self.root)
+        start = const(0)
+        for launch in self.launches:
+            end = start + launch.kernel.grid[0]
+            inside = self._branch("ult", end, self.root)
+            self._append_body(launch, start, launch.kernel.grid[0], self._branch("uge", start, inside))
+            start = end
         return self.root.block
 
-    def _append(self, index: int, start: Size, builder: TileBuilder) -> None:
-        """The branches from ``index`` on, for blocks from ``start`` on."""
-        launch = self.launches[index]
-        count = launch.kernel.grid[0]
-        if index == len(self.launches) - 1:
-            self._append_body(launch, start, count, builder)
-            return
-        end = builder.extent(start + count, self.extents)
-        condition = builder.add("arith.cmpi", (self.block_index, end), None, predicate="ult")
-        then, otherwise = Block(), Block()
-        self._append_body(launch, start, count, TileBuilder(then, self.root))
-        self._append(index + 1, start + count, TileBuilder(otherwise, self.root))
-        builder.block.instructions.append(Instruction("scf.if", (condition,), (), {}, then, None, otherwise))
+    def _branch(self, predicate: str, than: Size, builder: TileBuilder) -> TileBuilder:
+        """Code for the blocks whose index is so much less or greater."""
+        limit = builder.extent(than, self.extents)
+        condition = builder.add("arith.cmpi", (self.block_index, limit), None, predicate=predicate)
+        then = Block()
+        builder.block.instructions.append(Instruction("scf.if", (condition,), (), {}, then, None, Block()))
+        return TileBuilder(then, self.root)
 
     def _append_body(self, launch: Launch, start: Size, count: Size, builder: TileBuilder) -> None:
         refs = dict(zip(launch.kernel.arguments, (self.arguments[v] for v in launch.operands), strict=True))
@@ -97,13 +98,16 @@ class _Branches:
         builder.block.instructions += _copied(launch.kernel.body, refs, own).instructions
 
     def _own_index(self, start: Size, count: Size, builder: TileBuilder) -> Ref:
-        """The block's index among those of its kernel: index − start, as a remainder, whose bounds are known."""
+        """The block's index among those of its kernel: index − start, as a remainder, whose bounds are known.
+
+        No block has one where ``count`` is 0.
+        """
         if start.value == 0:
             return self.block_index
         some = maximum(count, const(1))
         offset = builder.extent(some * ceildiv(start, some) - start, self.extents)
         moved = builder.arith("addi", self.block_index, offset)
-        return builder.arith("remui", moved, builder.extent(some, self.extents))
+        return builder.arith("remui", moved, builder.extent(count, self.extents))
 
 
 def _copied(block: Block, refs: dict[Ref, Ref], block_index: Ref) -> Block:

@@ -134,8 +134,8 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
     whole = Workload(
         blocks=blocks,
         compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments) + min(0.0, twice),
-        resident=sum(work.resident for work in works),
-        streamed=sum(work.streamed for work in works),
+        resident=max(work.resident for work in works),
+        streamed=max(work.streamed for work in works),
         live=max(work.live for work in works),
         temporary=max(work.temporary for work in works),
         chained_rows=min((work.chained_rows for work in works if work.chained_rows), default=0),

@@ -71,12 +71,14 @@ def test_what_depends_on_a_kernel_comes_after_it() -> None:
 
 
 def test_code_of_three_projections() -> None:
-    """Each branch with its own pipelined loop on the tensor cores, and no spills."""
+    """Each branch with its own loop on the tensor cores, its loads by descriptors, all in the same shared memory."""
     b = GraphBuilder("qkv", facts=[f"{name} = 16*{name}1" for name in "kqvw"])
     x = b.input("m k", "f16")
     graph = b.build(*(b.contract(x, b.input(f"k {n}", "f16"), over=["k"], dtype="f16") for n in "qvw"))
     known = {f"{name}1": SIZES[name] // 16 for name in "kqvw"}
     (kernel,) = compiled(graph, {**SIZES, **known, "m": 2048})
     assert "wgmma.mma_async" in kernel.ptx
-    assert "cp.async" in kernel.ptx
+    assert "cp.async.bulk.tensor" in kernel.ptx
+    assert "cp.async.c" not in kernel.ptx
+    assert kernel.fits
     assert kernel.spills == 0
