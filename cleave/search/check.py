@@ -5,12 +5,12 @@ from __future__ import annotations
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.search.certificate import Certificate, Fingerprint, FloatCheck
+from cleave.search.empty import guarded
 from cleave.search.fingerprint import FingerprintChecker
 from cleave.search.floats import FloatChecker
 from cleave.search.interpret import Unsupported
 from cleave.search.lift import Lifter, Unliftable
 from cleave.search.terms import OutOfFuel, Poly, show
-from cleave.search.trials import Trial
 
 
 class Checker:
@@ -54,11 +54,14 @@ class Checker:
             return None, f"cannot be evaluated, though the source can: {error}"
         return Certificate(forms, facts, fingerprint, floats, tuple(found)), ""
 
-    def empty_trials(self) -> list[Trial]:
-        """The float checks at sizes where a reduced dim is empty."""
+    def careful(self, graph: Graph) -> Graph:
+        """The program, with what an empty dim makes infinite left out where it would fail for that."""
         if not self._can_evaluate("floats", []):
-            return []
-        return [trial for trial in self.floats.trials.all() if trial.draw.empty is not None]
+            return graph
+        trials = [trial for trial in self.floats.trials.all() if trial.draw.empty is not None]
+        if not trials or not self.floats.fails_where_empty(graph):
+            return graph
+        return guarded(graph, self.source, trials) or graph
 
     def _can_evaluate(self, where: str, notes: list[str]) -> bool:
         """Whether the source itself can be evaluated there; if not, the certificate says so."""

@@ -52,14 +52,26 @@ class FloatChecker:
         sizes = sizes_of(self.trials.sizes, self.source, graph)
         return FloatCheck(sizes, tuple(found), worst.difference, worst.source, worst.program), ""
 
+    def fails_where_empty(self, graph: Graph) -> bool:
+        """Whether it is wrong where a reduced dim is empty, and the source is not."""
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            return any(self._errors(graph, trial).why for trial in self._trials(graph) if trial.draw.empty)
+
     def _judged(self, graph: Graph) -> Iterator[tuple[str, Errors]]:
         """The draws' names and the errors on them."""
+        for trial in self._trials(graph):
+            yield trial.draw.name, self._errors(graph, trial)
+        for trials in self.trials.long():
+            yield trials[0].draw.name, self._on_average(graph, trials)
+
+    def _trials(self, graph: Graph) -> Iterator[Trial]:
+        """Those at sizes that the program has."""
         required = graph.requirements()  # a maximum that was asked for makes a dim one that may not be empty
         for trial in self.trials.all():
             if not trial.draw.empty or required.less_equal(1, sym(trial.draw.empty)) is not Answer.YES:
-                yield trial.draw.name, self._errors(graph, trial)
-        for trials in self.trials.long():
-            yield trials[0].draw.name, self._on_average(graph, trials)
+                yield trial
 
     def _errors(self, graph: Graph, trial: Trial) -> Errors:
         difference = 0.0

@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cleave.dialects import ops
+from cleave.dialects.dims import Size, const, minimum
 from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.search.views import extent
 
 FIRST = 16  # elements that the offset is the mean of, where there are as many
 
 
-def recentred(graph: Graph, means: Mapping[int, str]) -> Graph | None:
-    """The program on each input ``index`` of ``means`` less an offset along the dim; None where none can be taken."""
+def recentred(graph: Graph, means: Mapping[int, str]) -> Graph:
+    """The program on each input ``index`` of ``means`` less an offset along the dim."""
     b = GraphBuilder(graph.name, graph.facts, graph.extents)
     b.inputs.extend(graph.inputs)
     new: dict[Value, Value] = {}
     for index, dim in means.items():
-        offset = _offset(b, graph, graph.inputs[index], dim)
-        if offset is not None:
-            wide = _wide(b, graph.inputs[index])
-            new[graph.inputs[index]] = b.sub(wide, offset)
-    if not new:
-        return None
+        value = graph.inputs[index]
+        new[value] = b.sub(_wide(b, value), _offset(b, graph, value, dim))
     for value in graph.topological():
         if value not in new:
             new[value] = _rebuilt(b, value, new)
@@ -38,16 +36,22 @@ def _wide(b: GraphBuilder, value: Value) -> Value:
     return value if value.dtype in ("f32", "f64") else b.cast(value, dtype="f32")
 
 
-def _offset(b: GraphBuilder, graph: Graph, value: Value, dim: str) -> Value | None:
-    """The mean of the first elements along the dim; None where there may be no first one."""
-    size = value.size(dim)
-    least = size.evaluate(graph.extents) if size.symbols <= graph.extents.keys() else graph.facts.bounds(size)[0] or 0
-    count = min(FIRST, least)
-    if count < 1:
-        return None
+def _offset(b: GraphBuilder, graph: Graph, value: Value, dim: str) -> Value:
+    """The mean of the first elements along the dim; 0 where there is none."""
+    count = _count(graph, value.size(dim))
     name = _unused(graph, "first")
     first = _wide(b, b.slice(value, dim=dim, into=f"{name}={count}", offset="0"))
-    return b.div(b.reduce(first, kind="sum", over=[name]), b.constant(float(count), first.dtype))
+    if count.value is not None:
+        divisor = b.constant(float(max(1, count.value)), first.dtype)
+    else:
+        divisor = b.max(extent(b, count, first.dtype), b.constant(1.0, first.dtype))
+    return b.div(b.reduce(first, kind="sum", over=[name]), divisor)
+
+
+def _count(graph: Graph, size: Size) -> Size:
+    """How many elements the offset is made of."""
+    known = const(size.evaluate(graph.extents)) if size.symbols <= graph.extents.keys() else size
+    return graph.facts.simplify(minimum(known, FIRST))
 
 
 def _unused(graph: Graph, name: str) -> str:

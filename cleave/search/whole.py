@@ -14,7 +14,6 @@ from cleave.search.check import Checker
 from cleave.search.cost import cost_of
 from cleave.search.draws import centred_inputs
 from cleave.search.emit import Emission, Emitter
-from cleave.search.empty import guarded
 from cleave.search.enumerate import nodes_of
 from cleave.search.extract import Extractor, Plan
 from cleave.search.feeds import Feeds
@@ -125,20 +124,14 @@ class WholeSearch:
             candidates.add(label, None if cut is None else str(cut.size), self._versions(plan, goals, emission))
 
     def _versions(self, plan: Plan, goals: list[Poly], emission: Emission) -> Iterator[Graph]:
-        """The plan's programs, each more careful than the one before: in tf32, in f32, with inputs less an offset;
-        these with what an empty dim makes infinite left out."""
+        """The plan's programs, each more careful than the one before: in tf32, in f32, these with inputs less an
+        offset."""
         graphs: list[Graph] = []
         for precise in (False, True):
             graphs.append(Emitter(self.source, self.lifter, emission, precise).graph(plan, goals))
-            yield graphs[-1]
-        shifted = [recentred(graph, self.means) for graph in graphs if self.means]
-        graphs.extend(graph for graph in shifted if graph is not None)
-        yield from graphs[2:]
-        trials = self.checker.empty_trials()
-        for graph in graphs if trials else []:
-            careful = guarded(graph, self.source, trials)
-            if careful is not None:
-                yield careful
+            yield self.checker.careful(graphs[-1])
+        if self.means:
+            yield from (self.checker.careful(recentred(graph, self.means)) for graph in graphs)
 
     def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
         """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
