@@ -76,7 +76,8 @@ def package_path(folder: Path, subgraph: str, shape: str, ablation: str) -> Path
 class Job:
     """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1.
 
-    ``warp_specialise``: each program whose kernels have a warp-specialised form is in it in both forms.
+    ``warp_specialise``: each program whose kernels have a warp-specialised form is in it in both forms, the first of
+    them also without each part of that form.
     """
 
     subgraph: str

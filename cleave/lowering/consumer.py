@@ -17,6 +17,7 @@ from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.producer import part_slot
 from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile
 from cleave.lowering.rings import Buffers, Ring, State, next_state
+from cleave.passes.functions import ops_inside
 from cleave.runtime.ttir_assembly import TRIGGER, WAIT
 
 Place = tuple[ir.Value, Encoding]
@@ -24,12 +25,16 @@ Place = tuple[ir.Value, Encoding]
 
 @dataclass(eq=False)
 class Held:
-    """A buffer that is being read, by so many ops that are not done; ``in_registers``: by some not as an operand."""
+    """A buffer that is being read, by so many ops of the load's block that are not done.
+
+    ``in_registers``: by some not as an operand of a product.
+    """
 
     ring: Ring
     slot: ir.Value
     readers: int
     in_registers: bool
+    block: ir.Block
 
 
 class Scope:
@@ -115,7 +120,8 @@ class Consumer:
             state = self.states[ring]
             full = ttg.element(self.buffers[ring.number].full, state.slot, barrier())
             ttg.wait(full, state.phase, self.true)
-            self.scope.held[load] = Held(ring, state.slot, self.readers(load), self.in_registers(load))
+            readers, block = self.readers(load), load.owner.operation.block
+            self.scope.held[load] = Held(ring, state.slot, readers, self.in_registers(load), block)
             if ring.reused:
                 self.states[ring] = next_state(ring, state)
         return self.scope.held[load]
@@ -178,19 +184,20 @@ class Consumer:
     def product(self, op: ir.Operation) -> None:
         left, right, start = op.operands
         encoding = encodings.accumulator(tt.shape_of(op.results[0])[1])
-        held: list[Held] = []
+        held: dict[Held, None] = {}
         place: Place | None = None
         if left in self.layouts.resident:
             a, of_left = self.view(left)
-            held.append(of_left)
+            held[of_left] = None
         else:
             place = (left, LeftOperand(encoding))
             a = self.tile(*place)
         b, of_right = self.view(right)
-        held += [] if of_right in held else [of_right]
+        held[of_right] = None
+        own = [each for each in held if each.block == op.block]  # the loop that has this product reads the others
         result = ttg.product(a, b, self._start(start, encoding), self.false if constant_zero(start) else self.true)
         self.scope.copies[op.results[0], encoding] = result
-        self.flying.append(Product((op.results[0], encoding), self.scope, held, place))
+        self.flying.append(Product((op.results[0], encoding), self.scope, own, place))
 
     def _start(self, start: ir.Value, encoding: Encoding) -> ir.Value:
         """The accumulator: what another product, which may still run, adds to, too."""
@@ -244,38 +251,33 @@ class Consumer:
             return
         if op.name == "tt.dot":
             self.product(op)
-        elif op.name == "scf.for":
+        elif op.name in ("scf.for", "scf.if"):
             self.settle_all()
-            self._hold_for(op)
-            self.loop(self, op)
-        elif op.name == "scf.if":
-            self._branches(op)
+            held = self._hold_for(op)
+            (self.loop if op.name == "scf.for" else Consumer._branches)(self, op)
+            for each in held:
+                self.done_reading(each)
         elif op.name != "tt.return":
             self.plain(op)
 
-    def _hold_for(self, op: ir.Operation) -> None:
-        """Wait here for buffers that are read within a region: there it would be once for each iteration."""
-        inside: list[ir.Value] = []
+    def _hold_for(self, op: ir.Operation) -> list[Held]:
+        """Wait here for buffers that are read within a region: there it would be once for each iteration.
 
-        def visit(inner: ir.Operation) -> ir.WalkResult:
-            inside.extend(self._loads_of(inner))
-            return ir.WalkResult.ADVANCE
-
-        op.walk(visit, ir.WalkOrder.PRE_ORDER)
-        for load in dict.fromkeys(inside):
-            if load.owner.operation.block == op.block:
-                self.hold(load)
-
-    def _loads_of(self, op: ir.Operation) -> list[ir.Value]:
-        found: list[ir.Value] = []
-        for operand in op.operands:
-            if operand in self.layouts.resident:
-                owner = operand.owner.operation
-                found.append(owner.operands[0] if owner.name == "tt.trans" else operand)
-        return found
+        Those that products in it read.
+        """
+        found: dict[Held, None] = {}
+        for inner in ops_inside(op):
+            for number, operand in enumerate(inner.operands):
+                if operand not in self.layouts.resident or _loaded(operand).owner.operation.block != op.block:
+                    continue
+                held = self.hold(_loaded(operand))
+                if inner.name == "tt.dot" and number < 2:
+                    found[held] = None
+                elif inner.name != "tt.trans":
+                    self._read(operand)
+        return list(found)
 
     def _branches(self, op: ir.Operation) -> None:
-        self.settle_all()
         branches = tt.create("scf.if", [], [self.value(op.operands[0])], regions=2)
         for source, target in zip(op.regions, branches.regions, strict=True):
             for block in source.blocks:
@@ -316,6 +318,12 @@ class Consumer:
 
 def _text(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes["asm_string"]).value
+
+
+def _loaded(value: ir.Value) -> ir.Value:
+    """The load that a tile in shared memory is, or is the transpose of."""
+    owner = value.owner.operation
+    return owner.operands[0] if owner.name == "tt.trans" else value
 
 
 def _views(load: ir.Value) -> list[ir.Value]:

@@ -296,7 +296,8 @@ class _Rotated(_Loop):
         for load in crossing.loads:
             held = consumer.scope.held.get(load)
             readers = held.readers if held else self.late_readers(load)
-            inside.held[load] = Held(consumer.kernel.rings[load], rest.pop(0), readers, consumer.in_registers(load))
+            ring, in_registers = consumer.kernel.rings[load], consumer.in_registers(load)
+            inside.held[load] = Held(ring, rest.pop(0), readers, in_registers, self.block)
         return inside
 
     def late_readers(self, load: ir.Value) -> int:

@@ -10,7 +10,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, Stop, compile_many
-from cleave.lowering.kernel_builder import ARGUMENTS, KERNEL_MODULE, number_attribute
+from cleave.lowering.kernel_builder import ARGUMENTS, KERNEL_MODULE, PERSISTENT, number_attribute
 from cleave.lowering.targets import Target
 from cleave.lowering.verify_ttir import TTGIR_TARGET, check_kernel
 from cleave.lowering.workers import Workers
@@ -27,7 +27,7 @@ class KernelModule:
     """A kernel after ``cleave-lower-to-triton``.
 
     ``text`` is TTIR in generic form with locations, as Triton's parser takes it; ``arguments`` says what each argument
-    of its function is (see ``cleave-lower-to-triton``).
+    of its function is (see ``cleave-lower-to-triton``). ``persistent`` as in ``Launch``.
     """
 
     name: str
@@ -35,6 +35,7 @@ class KernelModule:
     arguments: tuple[str, ...]
     num_warps: int
     num_stages: int
+    persistent: bool = False
 
     def request(self, target: Target, stop: Stop = "cubin") -> Request:
         """The compilation of the kernel, for ``compile_many``. CleaveError if it is in a form for another target."""
@@ -71,7 +72,7 @@ def _kernel_module(op: ir.Operation) -> KernelModule:
     name = str(cleave.plain("string", op.attributes[KERNEL_MODULE]))
     arguments = tuple(cleave.plain("strings", op.attributes[ARGUMENTS])) if ARGUMENTS in op.attributes else ()
     text = str(op.get_asm(print_generic_op_form=True, enable_debug_info=True))
-    return KernelModule(name, text, arguments, num_warps, num_stages)
+    return KernelModule(name, text, arguments, num_warps, num_stages, PERSISTENT in op.attributes)
 
 
 def emit(

@@ -27,6 +27,7 @@ from cleave.runtime.layout import LARGEST_EXTENT
 KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"
 DESCRIPTORS = "cleave.descriptors"
+PERSISTENT = "cleave.persistent"
 _POINTER_ALIGNMENT = 16  # bytes, which launches check
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
+from cleave.lowering.form import Form
 from cleave.lowering.lower_to_triton import LowerToTriton, surroundings
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.to_ttgir import lower_warp_specialised
@@ -14,10 +15,11 @@ from cleave.passes.diagnostics import remark
 
 
 @dataclass(frozen=True)
-class LowerToTtgir(LowerToTriton):
+class LowerToTtgir(Form, LowerToTriton):
     """Lower scheduled kernels for sm_90 to TTGIR with partitions: a warp that copies, warpgroups that multiply.
 
-    What has no such form goes to Triton's IR as ``cleave-lower-to-triton`` does it, with a remark that says why.
+    What has no such form goes to Triton's IR as ``cleave-lower-to-triton`` does it, with a remark that says why. The
+    options are those of ``Form``.
     """
 
     unregistered_ops: ClassVar[bool] = True
@@ -25,7 +27,7 @@ class LowerToTtgir(LowerToTriton):
     def lowered(self, func: ir.Operation, module: ir.Module) -> ir.Operation:
         around = surroundings(func, module)
         try:
-            return lower_warp_specialised(func, around)
+            return lower_warp_specialised(func, around, self)
         except CleaveError as error:
             name = ir.StringAttr(func.attributes["sym_name"]).value
             remark(func.location, f"'{name}' is lowered to TTIR: {error.message}", error.notes)

@@ -82,7 +82,7 @@ Outcome = Compiled | CleaveError
 def _outcomes(variant: Variant, target: Target, workers: Workers | None) -> dict[str, Outcome]:
     launches = {launch.kernel: launch for launch in variant.plan.possible_launches}
     kernels = [
-        KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages)
+        KernelModule(name, variant.ttir[name], launch.arguments, launch.num_warps, launch.num_stages, launch.persistent)
         for name, launch in launches.items()
     ]
     return dict(zip(launches, compile_many([kernel.request(target) for kernel in kernels], workers), strict=True))

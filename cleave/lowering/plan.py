@@ -124,6 +124,7 @@ class _Reader:
             overlaps="cleave.overlaps" in op.attributes,
             cooperative="cleave.cooperative" in op.attributes,
             unless=ir.FlatSymbolRefAttr(op.attributes[unless]).value if unless in op.attributes else "",
+            persistent=kernel.persistent,
         )
 
 

@@ -2,7 +2,7 @@
 
 Each ring has ``stages`` buffers, each with a barrier *full* (the copy is there) and a barrier *empty* (all consumers
 have read it). Both sides go round with a slot and a phase, the parity of the round. What is loaded once, outside all
-loops, has one buffer that is never empty again.
+loops, has one buffer that is never empty again; what is loaded beside inner loops with loads of their own has one, too.
 """
 
 from __future__ import annotations
@@ -93,10 +93,12 @@ def rings_of(loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int], capac
     for load in loads:
         groups.setdefault(_place(load, loads), []).append(load)
     made = [_ring(number, group, parts) for number, group in enumerate(groups.values())]
-    stages = _stages(made, capacity)
+    innermost = max(map(_depth, loads), default=0)
+    deep = [ring for ring, group in zip(made, groups.values(), strict=True) if _depth(group[0]) == innermost > 0]
+    stages = _stages(made, deep, capacity)
     found: dict[ir.Value, Ring] = {}
     for ring, group in zip(made, groups.values(), strict=True):
-        whole = replace(ring, stages=stages if ring.reused else 1)
+        whole = replace(ring, stages=stages) if ring in deep else ring
         found.update((load.results[0], whole) for load in group)
     return found
 
@@ -128,9 +130,10 @@ def _ring(number: int, group: Sequence[ir.Operation], parts: Mapping[ir.Value, i
     return Ring(number, shape, type_.element, type_.bits, 1, parts[load.results[0]], _depth(load) > 0)
 
 
-def _stages(rings: Sequence[Ring], capacity: int) -> int:
-    once = sum(ring.stage_bytes + ALIGNMENT for ring in rings if not ring.reused)
-    each = sum(ring.stage_bytes + 2 * BARRIER_BYTES for ring in rings if ring.reused)
+def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int) -> int:
+    """How many stages the ``deep`` ones have; the others have one buffer."""
+    once = sum(ring.stage_bytes + ALIGNMENT for ring in rings if ring not in deep)
+    each = sum(ring.stage_bytes + 2 * BARRIER_BYTES for ring in deep)
     stages = min(MOST_STAGES, (capacity - once) // max(1, each))
     if stages < 2:
         raise CleaveError(f"two stages take {once + 2 * each} bytes of shared memory; {capacity} are there")

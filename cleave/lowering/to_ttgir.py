@@ -6,7 +6,7 @@ each partition takes its part: the producer the loops and copies, the consumers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
@@ -15,12 +15,14 @@ from cleave.errors import CleaveError
 from cleave.lowering import encodings, row_split, tt, ttg
 from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import loop
-from cleave.lowering.kernel_builder import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, Surroundings
+from cleave.lowering.form import Form
+from cleave.lowering.kernel_builder import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, PERSISTENT, Surroundings
 from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, resident_values
 from cleave.lowering.rings import Buffers, Ring, rings_of
 from cleave.lowering.row_split import FIRST_ROW, WHOLE, Split
 from cleave.lowering.targets import Target
+from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.verify_ttir import TTGIR_TARGET
@@ -38,7 +40,14 @@ _LIMITS = {1: 128, 2: 168}
 """Registers per thread at entry, so that the blocks fit."""
 
 
-def lower_warp_specialised(func: ir.Operation, around: Surroundings) -> ir.Operation:
+_MADE: Mapping[str, Callable[[int], ir.Value]] = {
+    f"size:{FIRST_ROW}": ttg.i32,
+    f"size:{BLOCK_COUNT}": lambda first: tt.value("tt.get_num_programs", tt.scalar("i32"), axis=tt.i32_attr(0)),
+}
+"""Arguments of the TTIR that are none of the kernel's: each partition makes them, of its first row."""
+
+
+def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form) -> ir.Operation:
     """Build, at the current insertion point, the module with the TTGIR of the kernel ``func``.
 
     CleaveError, with the reason, for what has no such form; nothing is left behind then.
@@ -50,7 +59,7 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings) -> ir.Opera
             if split is WHOLE and found:
                 continue
             try:
-                found.append(_Module(func, around, split))
+                found.append(_Module(func, around, split, form))
             except CleaveError as error:
                 reason = error
         if not found:
@@ -66,12 +75,14 @@ def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
     return replace(around, facts=type(around.facts).parse(list(texts)))
 
 
-def _part(func: ir.Operation, around: Surroundings, split: Split) -> tuple[ir.Operation, ir.Operation]:
+def _part(func: ir.Operation, around: Surroundings, split: Split, form: Form) -> tuple[ir.Operation, ir.Operation]:
     """The tile program of any part, and the module with its TTIR."""
     part = row_split.part_of(func, split)
     part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
     part.attributes[DESCRIPTORS] = ir.UnitAttr.get()
     try:
+        if form.persistent:
+            loop_over_tiles(part, around.grid)
         return part, lower_kernel(part, _with_facts(part, around))
     except CleaveError:
         part.erase()
@@ -90,10 +101,10 @@ class _Argument:
 class _Module:
     """The kernel divided in one way; until ``erase`` the TTIR of any part stands beside it."""
 
-    def __init__(self, func: ir.Operation, around: Surroundings, split: Split) -> None:
-        self.split = split
+    def __init__(self, func: ir.Operation, around: Surroundings, split: Split, form: Form) -> None:
+        self.split, self.form = split, form
         with func.location:
-            self.func, self.source = _part(func, around, split)
+            self.func, self.source = _part(func, around, split, form)
         try:
             self._analyse()
         except CleaveError:
@@ -170,8 +181,10 @@ class _Module:
         return module
 
     def _attributes(self) -> dict[str, ir.Attribute]:
-        texts = [argument.text for argument in self.arguments if not self._is_part(argument)]
+        texts = [argument.text for argument in self.arguments if argument.text not in _MADE]
+        marks = {PERSISTENT: ir.UnitAttr.get()} if self.form.persistent else {}
         return {
+            **marks,
             KERNEL_MODULE: self.source.attributes[KERNEL_MODULE],
             ARGUMENTS: cleave.attribute("strings", texts),
             "cleave.num_warps": cleave.attribute("integer", encodings.WARPS),
@@ -182,11 +195,8 @@ class _Module:
             TTGIR_TARGET: ir.StringAttr.get("cuda:90"),
         }
 
-    def _is_part(self, argument: _Argument) -> bool:
-        return argument.text == f"size:{FIRST_ROW}"
-
     def _function(self) -> None:
-        kept = [argument for argument in self.arguments if not self._is_part(argument)]
+        kept = [argument for argument in self.arguments if argument.text not in _MADE]
         types = [self._type(argument) for argument in kept]
         attributes = {
             "sym_name": self.function.attributes["sym_name"],
@@ -236,15 +246,16 @@ class _Module:
 
     def _consumer(self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         scope = Scope()
-        scope.values.update(self._with_first_row(part, given))
+        scope.values.update(self._with_own(part, given))
         Consumer(self.kernel, part, buffers, scope, loop).emit()
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
-        Producer(self.rings, self.rows, self._with_first_row(0, given), buffers).emit(self.block)
+        Producer(self.rings, self.rows, self._with_own(0, given), buffers).emit(self.block)
 
-    def _with_first_row(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
-        first = ttg.i32(part * self.split.rows)
-        return {**given, **{a.value: first for a in self.arguments if self._is_part(a)}}
+    def _with_own(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
+        """What is passed, and the sizes that a partition makes by itself."""
+        made = {a.value: _MADE[a.text](part * self.split.rows) for a in self.arguments if a.text in _MADE}
+        return {**given, **made}
 
 
 def _walk(op: ir.Operation) -> list[ir.Operation]:

@@ -160,7 +160,7 @@ class Program:
 
     def _launcher(self, launch: BoundLaunch) -> Launcher:
         kernel = self.kernels[launch.kernel]
-        x, y, z = (*launch.grid, 1, 1)[:3]
+        x, y, z = (*self._grid(launch, kernel), 1, 1)[:3]
         function, threads = self._function(kernel), _WARP * kernel.num_warps
         flags = launch.overlaps, launch.cooperative
         shape = Shape(kernel.name, function, (x * kernel.num_ctas, y, z), threads, kernel.shared, *flags)
@@ -173,11 +173,21 @@ class Program:
         box = self.kernels[launch.kernel].boxes[number]
         return self.driver.tensor_map(entry.name, address, entry.dtype, entry.tensor, box)
 
+    def _grid(self, launch: BoundLaunch, kernel: Kernel) -> tuple[int, ...]:
+        """The blocks to launch: of a persistent one at most as many as the current GPU runs at once."""
+        if not launch.persistent:
+            return launch.grid
+        tiles = math.prod(launch.grid)
+        return (min(tiles, self._room(kernel) or tiles),)
+
+    def _room(self, kernel: Kernel) -> int:
+        """How many blocks the current GPU runs at once; 0 if that is not to be had."""
+        return self.driver.resident_blocks(self._function(kernel), _WARP * kernel.num_warps, kernel.shared)
+
     def _fits(self, launch: BoundLaunch) -> bool:
         """Whether the current GPU can run all blocks of a launch at once."""
         kernel = self.kernels[launch.kernel]
-        room = self.driver.resident_blocks(self._function(kernel), _WARP * kernel.num_warps, kernel.shared)
-        return math.prod(launch.grid) * kernel.num_ctas <= room
+        return math.prod(launch.grid) * kernel.num_ctas <= self._room(kernel)
 
     def load(self) -> None:
         """Load all kernels into the current context, which the first call would do otherwise."""

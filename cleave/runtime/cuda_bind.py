@@ -62,6 +62,7 @@ class BoundLaunch:
     overlaps: bool = False
     cooperative: bool = False
     unless: str = ""
+    persistent: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class _Binder:
                 described.append(self._described(launch, parameter, DescriptorSpec.parse(text)))
             else:
                 image[parameter] = _number(launch, text, layouts, self.sizes)
-        flags = (launch.overlaps, launch.cooperative, launch.unless)
+        flags = (launch.overlaps, launch.cooperative, launch.unless, launch.persistent)
         return BoundLaunch(launch.kernel, grid, tuple(image), tuple(pointers), tuple(described), *flags)
 
     def _described(self, launch: Launch, parameter: int, spec: DescriptorSpec) -> Described:

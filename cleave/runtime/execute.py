@@ -21,6 +21,8 @@ from cleave.runtime.ttir_numbers import BOOL, DTYPES
 from cleave.runtime.ttir_text import parse_ttir
 
 Array = np.ndarray[Any, Any]
+RESIDENT = 3
+"""How many blocks of a persistent launch run at once: so few that each goes through several tiles."""
 EARLY = 256
 """How many programs of a launch that may overlap with the one before it are started ahead of that."""
 
@@ -197,6 +199,8 @@ def _launch(
     grid = grid_of(launch, sizes)
     if 0 in grid:
         return None
+    if launch.persistent:
+        grid = (min(math.prod(grid), RESIDENT),)
     operands = [tensors[name] for name in launch.operands]
     layouts = [operand.layout for operand in operands]
     arguments = [_argument(text, operands, layouts, sizes) for text in launch.arguments]

@@ -69,7 +69,8 @@ class Launch:
 
     ``overlaps``: it may start before the launch in front of it is complete (programmatic dependent launch).
     ``cooperative``: all its blocks must run at once. ``unless``: the kernel of a cooperative launch; this one is made
-    only where there is no room for all blocks of that.
+    only where there is no room for all blocks of that. ``persistent``: its blocks go through the tiles of the grid by
+    themselves, so that no more are launched than run at once.
     """
 
     kernel: str
@@ -82,6 +83,7 @@ class Launch:
     overlaps: bool = False
     cooperative: bool = False
     unless: str = ""
+    persistent: bool = False
     kind: Literal["launch"] = "launch"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
+from cleave.lowering.form import Form, ablations
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import variant_of
@@ -116,7 +117,8 @@ def variants(
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    ``warp_specialise``: those whose kernels have a warp-specialised form are there in that form, too.
+    ``warp_specialise``: those whose kernels have a warp-specialised form are there in that form, too, the first of them
+    also without each part of the form.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -128,11 +130,14 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        lowered = [
-            form
-            for choice in choices(graphs, options, count)
-            for form in _forms(arranged(choice.scheduled, options), choice.label, ctx, warp_specialise)
-        ]
+        lowered: list[tuple[str, ir.Module]] = []
+        forms = list(ablations()) if warp_specialise else []
+        for choice in choices(graphs, options, count):
+            program = arranged(choice.scheduled, options)
+            lowered.append((choice.label, _lowered(program, LowerToTriton(), ctx)))
+            specialised = list(_specialised(program, choice.label, ctx, forms))
+            lowered += specialised
+            forms = forms[:1] if specialised else forms
         found: list[Variant] = []
         failure: CleaveError | None = None
         for label, each in _distinct(lowered):
@@ -154,12 +159,14 @@ def _distinct(lowered: Sequence[tuple[str, ir.Module]]) -> list[tuple[str, ir.Mo
     return list(found.values())
 
 
-def _forms(program: TileProgram, label: str, ctx: ir.Context, warp_specialise: bool) -> Iterator[tuple[str, ir.Module]]:
-    yield label, _lowered(program, LowerToTriton(), ctx)
-    if warp_specialise:
-        specialised = _lowered(program, LowerToTtgir(), ctx)
-        if any(TTGIR_TARGET in op.operation.attributes for op in specialised.body.operations):
-            yield f"{label}, warp-specialised", specialised
+def _specialised(
+    program: TileProgram, label: str, ctx: ir.Context, forms: Sequence[Form]
+) -> Iterator[tuple[str, ir.Module]]:
+    """The program with what kernels of it can be warp-specialised in these forms; nothing if none can."""
+    for form in forms:
+        module = _lowered(program, LowerToTtgir(**asdict(form)), ctx)
+        if any(TTGIR_TARGET in op.operation.attributes for op in module.body.operations):
+            yield f"{label}, warp-specialised{form.label}", module
 
 
 def _lowered(program: TileProgram, lowering: LowerToTriton, ctx: ir.Context) -> ir.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from unittest.mock import patch
 
@@ -21,6 +21,7 @@ from cleave.errors import CleaveError
 from cleave.lowering import rings
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import compiled_for
 from cleave.lowering.plan import plan_of
@@ -39,11 +40,12 @@ __all__ = ["library", "stub"]
 
 SM_90 = Target.parse("sm_90")
 LARGE = {"m": 4096, "n": 4096, "k": 4096, "h": 32}
+USUAL = Form()
 Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 
 @cache
-def lowered(graph: Graph, rows: int = LARGE["m"], stages: int = 2) -> Lowered:
+def lowered(graph: Graph, rows: int = LARGE["m"], stages: int = 2, form: Form = USUAL) -> Lowered:
     """As for large sizes, so that tiles have 128 rows, or for so many; with so few stages that they are used again."""
     sizes = {name: size for name, size in {**LARGE, "m": rows}.items() if name not in graph.extents}
     program = schedule(graph.deduplicated(), ScheduleOptions(sizes=sizes)).program
@@ -52,15 +54,22 @@ def lowered(graph: Graph, rows: int = LARGE["m"], stages: int = 2) -> Lowered:
     with CTX, ir.Location.unknown(), collecting(remarks.append), few:
         module = ir.Module.create()
         from_tile_program(program, module)
-        LowerToTtgir().apply(CTX, module)
+        LowerToTtgir(**asdict(form)).apply(CTX, module)
         assert module.operation.verify()
         kernels = kernel_modules(module)
         return plan_of(module, graph.name, {kernel.name: kernel for kernel in kernels}), kernels, remarks
 
 
-def run(graph: Graph, texts: Mapping[str, str], sizes: Mapping[str, int], seed: int, rows: int = LARGE["m"]) -> float:
+def run(
+    graph: Graph,
+    texts: Mapping[str, str],
+    sizes: Mapping[str, int],
+    seed: int,
+    rows: int = LARGE["m"],
+    form: Form = USUAL,
+) -> float:
     """The largest error, relative to the largest number."""
-    plan, _, _ = lowered(graph, rows)
+    plan, _, _ = lowered(graph, rows, form=form)
     rng = np.random.default_rng(3)
     bound = {**graph.extents, **sizes}
     shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
@@ -240,4 +249,5 @@ def test_a_package_launches_with_all_warps(stub: Stub) -> None:
     x, w = FakeTensor(2**32, (300, 200)), FakeTensor(2**33, (200, 264))
     Program(plan, {name: replace(binary, cubin=image)}, stub.driver)([x, w], Memory())
     (launch,) = [line for line in stub.log if line.startswith("launch")]
-    assert " 384 " in launch and len([line for line in stub.log if line.startswith("map")]) == 2
+    assert "8 1 1" in launch and " 384 " in launch  # of 9 tiles, as 8 blocks run at once
+    assert len([line for line in stub.log if line.startswith("map")]) == 2

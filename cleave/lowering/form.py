@@ -1,0 +1,27 @@
+"""The choices that a warp-specialised kernel leaves open, each a switch, so that what it is worth can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True)
+class Form:
+    """``persistent``: no more blocks than run at once; each goes through several tiles, and its copies run ahead."""
+
+    persistent: bool = True
+
+    @property
+    def label(self) -> str:
+        """What is switched off of the usual form; "" for that."""
+        off = [field.name.replace("_", " ") for field in fields(self) if not getattr(self, field.name)]
+        return "".join(f", not {name}" for name in off)
+
+
+def ablations() -> Iterator[Form]:
+    """The usual form, then this without each of its parts."""
+    usual = Form()
+    yield usual
+    for field in fields(usual):
+        yield replace(usual, **{field.name: False})

@@ -1,0 +1,110 @@
+"""Forms of warp-specialised kernels: blocks that go through several tiles."""
+
+from __future__ import annotations
+
+import re
+
+import graphs
+import numpy as np
+import pytest
+from compiled import CTX
+from test_warp_specialised import _label, chain, lowered, matmul, normalised, run, swiglu
+
+from cleave.bindings import ir
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.lowering.emit import kernel_modules
+from cleave.lowering.form import Form
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.plan import plan_of
+from cleave.passes.diagnostics import Diagnostic, collecting
+from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.execute import RESIDENT, execute
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+
+PLAIN = Form(persistent=False)
+
+
+def tile_program(graph: Graph) -> str:
+    program = schedule(graph.deduplicated(), ScheduleOptions(sizes={"m": 4096})).program
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        return str(module)
+
+
+@pytest.mark.parametrize("graph", [matmul(), chain()], ids=_label)
+def test_numbers_of_one_tile_for_each_block(graph: Graph) -> None:
+    plan, (kernel,), _ = lowered(graph, form=PLAIN)
+    assert not plan.launches[0].persistent and "get_num_programs" not in kernel.text
+    sizes = {name: size for name, size in {"h": 2, "m": 300, "n": 70}.items() if name not in graph.extents}
+    assert run(graph, {kernel.name: kernel.text}, sizes, 0, form=PLAIN) < 1e-2
+
+
+TILES = [
+    (matmul(), {"m": 400}, 12),
+    (swiglu(), {"m": 300}, 6),
+    (normalised(), {"m": 300}, 6),
+    (chain(), {"h": 2, "m": 130, "n": 200}, 4),
+    (chain(), {"h": 3, "m": 130, "n": 0}, 6),
+    (graphs.attention(division_last=True), {"h": 2, "m": 130, "n": 70}, 4),
+]
+
+
+@pytest.mark.parametrize(("graph", "sizes", "tiles"), TILES, ids=[f"{g.name}-{s}" for g, s, _ in TILES])
+def test_numbers_of_several_tiles_for_each_block(graph: Graph, sizes: dict[str, int], tiles: int) -> None:
+    """Slots and phases go on from tile to tile."""
+    plan, kernels, _ = lowered(graph)
+    assert plan.launches[0].persistent and tiles > RESIDENT
+    texts = {kernel.name: kernel.text for kernel in kernels}
+    assert run(graph, texts, sizes, 1) < 1e-2
+
+
+def test_a_buffer_outside_the_inner_loop_is_released_after_it() -> None:
+    """Without that the second tile waits for ever; at the first iteration's end it would be too early."""
+    graph = chain()
+    _, (kernel,), _ = lowered(graph)
+    arrivals = [m.span() for m in re.finditer(r'\n *"ttng\.arrive_barrier"[^\n]*', kernel.text)]
+    outcomes = []
+    for start, end in arrivals:
+        text = kernel.text[:start] + kernel.text[end:]
+        try:
+            run(graph, {kernel.name: text}, {"h": 2, "m": 130, "n": 600}, 0)
+        except CleaveError as error:
+            outcomes.append(error.message)
+    assert len(outcomes) == len(arrivals) and all("nothing completes" in outcome for outcome in outcomes)
+
+
+def _on_two_axes(text: str) -> str:
+    """The matmul with its tiles counted along the grid's first axis for n and along its second for m."""
+    text = text.replace('["ceildiv(m, 128)*ceildiv(n, 128)"]', '["ceildiv(n, 128)", "ceildiv(m, 128)"]')
+    text = re.sub(r"= arith\.remui %\d+, %c3 : index", '= "cleave.program_id"() {axis = 0 : i64} : () -> index', text)
+    return re.sub(r"= arith\.divui %\d+, %c3 : index", '= "cleave.program_id"() {axis = 1 : i64} : () -> index', text)
+
+
+def test_a_grid_of_two_axes() -> None:
+    graph = matmul()
+    text = _on_two_axes(tile_program(graph))
+    assert text.count("axis = 1") == 1
+    with CTX, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        LowerToTtgir().apply(CTX, module)
+        kernels = kernel_modules(module)
+        plan = plan_of(module, graph.name, {kernel.name: kernel for kernel in kernels})
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((400, 200), (200, 264)))
+    (found,) = execute(plan, {kernel.name: kernel.text for kernel in kernels}, [x, w])
+    expected = x.astype(float) @ w.astype(float)
+    assert plan.launches[0].persistent and np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
+
+
+def test_blocks_that_meet_stay_as_many_as_their_tiles() -> None:
+    text = tile_program(matmul())
+    launch = re.search(r"call @matmul__k0\([^\n]*", text)
+    assert launch
+    with CTX, ir.Location.unknown():
+        module = ir.Module.parse(text.replace(launch[0], ""))  # nothing says how large the grid is
+        remarks: list[Diagnostic] = []
+        with collecting(remarks.append):
+            LowerToTtgir().apply(CTX, module)
+    assert "the number of its tiles is not known" in remarks[0].message
