@@ -139,6 +139,8 @@ class Scalars:
 
     def arith(self, op: str, a: Scalar, b: Scalar) -> Scalar:
         """``addi subi muli divui remui minui maxui minsi maxsi`` on indices."""
+        if (larger := _one_of(op, a, b)) is not None:
+            return larger
         low, high = _RANGES[op](a, b)
         size, limit = self._symbolic(op, a, b)
         if size is not None:
@@ -147,6 +149,8 @@ class Scalars:
             low, high = max(low, self.bounds(size)[0]), min(high, self.bounds(size)[1])
         elif limit is not None:
             high = min(high, self.bounds(limit)[1] - 1)
+        if op == "subi" and a.size is not None and b.limit is not None:
+            low = max(low, self.bounds(a.size - b.limit)[0] + 1)
         unsigned_of_negative = op.endswith("ui") and op not in ("minui", "maxui") and min(a.low, b.low) < 0
         narrow = a.narrow and b.narrow and fits(low, high) and not unsigned_of_negative
         x, y = (a.value, b.value) if narrow else (self.widened(a), self.widened(b))
@@ -165,6 +169,14 @@ class Scalars:
 def fits(low: int, high: int) -> bool:
     """Whether a range lies within i32."""
     return low >= -_I32 and high < _I32
+
+
+def _one_of(op: str, a: Scalar, b: Scalar) -> Scalar | None:
+    """The result of a minimum or maximum where it is known which one it is."""
+    if op not in ("minsi", "maxsi"):
+        return None
+    low, high = (a, b) if a.high <= b.low else (b, a)
+    return None if low.high > high.low else low if op == "minsi" else high
 
 
 def _products(a: Scalar, b: Scalar) -> tuple[int, int]:
@@ -216,6 +228,7 @@ def _times(a: Scalar, b: Scalar) -> Size | None:
 # An index is not negative, and a divisor not zero.
 _LIMITS: Mapping[str, Callable[[Scalar, Scalar], Size | None]] = {
     "addi": lambda a, b: a.limit + b.limit - 1 if a.limit is not None and b.limit is not None else None,
+    "subi": lambda a, b: a.limit - b.low if a.limit is not None and b.low >= 0 else None,
     "muli": _times,
     "divui": lambda a, b: ceildiv(a.limit, b.size) if a.limit is not None and b.size is not None else None,
     "remui": lambda a, b: b.size,

@@ -27,6 +27,7 @@ from cleave.schedule.reindex import is_of_equal_elements
 from cleave.schedule.rename import renamed
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
 from cleave.schedule.spans import Spans
+from cleave.schedule.tile_order import tile_order
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Order, Ref, TileBuilder, tile_type
 from cleave.schedule.tiling import Fusion, Tiling
 
@@ -85,6 +86,7 @@ class Emitter:
 
     def __init__(self, region: Region, tiling: Tiling, extents: Mapping[str, int], fusion: Fusion) -> None:
         self.region, self.tiling, self.extents = region, tiling, extents
+        self.order = tile_order(region.reductions, tiling.columns)
         self.spans = Spans(region, extents)
         self.gathers = Gathers(self, extents)
         self.partials = PartialReductions(self)
@@ -95,7 +97,7 @@ class Emitter:
     # --- the kernel ---
 
     def emit(self, name: str) -> Kernel:
-        root = Scope(TileBuilder(Block()), None, {}, columns=self.tiling.columns)
+        root = Scope(TileBuilder(Block()), None, {}, order=self.order)
         grid = self.open_grid(root, self.tiling.on_grid(self.region.parallel), self.region.outputs)
         self.compute(root)
         written = tuple(self.arguments[output] for output in self.region.outputs)

@@ -64,11 +64,10 @@ class Loops:
         type_ = tile_type_of(member, scope, dtype)
         if self._deferred(member, group):
             (looped,) = member.attrs["over"]
-            dims = [
-                *((name, type_.size(name).value or 1) for name in type_.names),
-                (looped, self.tiling.reduced[looped]),
-            ]
-            type_ = tile_type(sorted(dims, key=lambda dim: dim[0] in self.tiling.columns), dtype)
+            extents = {name: type_.size(name).value or 1 for name in type_.names}
+            extents[looped] = self.tiling.reduced[looped]
+            order = scope.root.order.of(member.operands[0].names)
+            type_ = tile_type([(name, extents[name]) for name in order if name in extents], dtype)
         return scope.builder.fill(neutral_element(kind, dtype), type_)
 
     def _deferred(self, member: Value, group: Sequence[Value]) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import TensorType
 from cleave.schedule.region import Region
+from cleave.schedule.tile_order import TileOrder
 from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
 
 
@@ -26,7 +27,7 @@ class Span:
 class Scope:
     """The kernel's body or a loop's: the dims it makes available and the tiles computed in it.
 
-    ``columns``, of the kernel's body: the dims that come last in every tile.
+    ``order``, of the kernel's body: that of the dims of every tile.
     ``notes``: tiles that are no graph value's, by what they are.
     ``outcomes``: comparisons that come out alike throughout the tiles of this scope.
     """
@@ -38,7 +39,7 @@ class Scope:
     running: frozenset[Value] = frozenset()
     guarded: set[Value] = field(default_factory=set)
     pads: dict[tuple[Value, str], float] = field(default_factory=dict)
-    columns: frozenset[str] = frozenset()
+    order: TileOrder = field(default_factory=TileOrder)
     notes: dict[tuple[object, ...], Ref] = field(default_factory=dict[tuple[object, ...], Ref])
     outcomes: Mapping[Value, bool] = field(default_factory=dict[Value, bool])
 
@@ -109,9 +110,7 @@ def _needs(value: Value, scope: Scope, region: Region) -> bool:
 
 def tile_type_of(value: Value, scope: Scope, dtype: str | None = None) -> TensorType:
     """The type of the value's tile: dims of which one element is in hand are left out."""
-    columns, names = scope.root.columns, value.names
-    if columns:
-        names = sorted(names, key=columns.__contains__)
+    names = scope.root.order.of(value.names)
     spans = [(name, scope.required_span(name).extent) for name in names]
     return tile_type([(name, extent) for name, extent in spans if extent > 1], dtype or value.dtype)
 

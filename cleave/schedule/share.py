@@ -65,7 +65,7 @@ def emit_shared(
     """``tiling`` is that of the parts; ``units`` that of the combination, whose grid tiles divide it."""
     first, second = Emitter(pair.parts, tiling, extents, fusion), Emitter(pair.combine, units, extents, fusion)
     second.arguments = {value: first.arguments.get(value, ref) for value, ref in second.arguments.items()}
-    root = Scope(TileBuilder(Block()), None, {}, columns=tiling.columns)
+    root = Scope(TileBuilder(Block()), None, {}, order=first.order)
     grid = first.open_grid(root, pair.parts.parallel, (*pair.parts.outputs, *pair.combine.outputs))
     first.compute(root)
     counts = {name: count for name, count, _ in grid.axes}
@@ -100,7 +100,7 @@ def _combine_shares(second: Emitter, root: Scope, member: Ref, members: Ref, cou
     outer, region, units = root.builder, second.region, second.tiling.grid
     counts = {name: tiling.grid[name] // units[name] for name in region.parallel}
     body = Block((Ref(),))
-    inner = Scope(TileBuilder(body, outer), None, {}, columns=second.tiling.columns)
+    inner = Scope(TileBuilder(body, outer), None, {}, order=second.order)
     builder, rest = inner.builder, body.arguments[0]
     for name in reversed(region.parallel):
         number = builder.index(counts[name])

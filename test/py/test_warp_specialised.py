@@ -118,6 +118,7 @@ RIGHT = [
     (normalised(), [{"m": 70}]),
     (chain(), [{"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 3, "n": 0}]),
     (graphs.attention(division_last=True), [{"h": 1, "m": 70, "n": 150}, {"h": 2, "m": 1, "n": 1}]),
+    (graphs.causal_attention(), [{"h": 1, "m": 150, "n": 150}, {"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 0, "n": 3}]),
 ]
 
 
@@ -238,6 +239,14 @@ def test_a_late_product_runs_under_the_pointwise_work() -> None:
         *("warp_group_dot_wait", "arrive_barrier", "exp2", "exp2", "warp_group_dot_wait", "arrive_barrier"),
     ]
     assert re.findall(r"pendings = (\d)", loop)[:2] == ["1", "0"]
+
+
+def test_a_mask_from_positions_transposes_nothing() -> None:
+    """Whole iterations and masked ones share a ring for keys and one for values."""
+    _, (kernel,), _ = lowered(graphs.causal_attention())
+    assert "tt.trans" not in kernel.text
+    rings = re.findall(r'"ttg.local_alloc"\(\) : \(\) -> !ttg.memdesc<(\d+)x\d+x32xf16', kernel.text)
+    assert rings == ["1", "2", "2"]
 
 
 def test_a_package_launches_with_all_warps(stub: Stub) -> None:
