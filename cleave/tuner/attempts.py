@@ -1,7 +1,7 @@
 """Work that may take the process along: a kernel that never ends, or one after which the GPU answers no more.
 
-``supervised`` runs a command in a child process and starts it again after such an end; a journal, one file of lines, says what
-the child was at. The next child finds that in ``lost`` and leaves it out.
+``supervised`` runs a command in a child process and starts it again after such an end. A journal, one file of lines,
+says what the child was at; the next child finds that in ``lost`` and leaves it out.
 """
 
 from __future__ import annotations
