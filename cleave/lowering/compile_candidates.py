@@ -23,6 +23,7 @@ from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, def
 from cleave.schedule.tile_program import TileProgram
 
 TIMEOUT = 30.0  # seconds after which a candidate is rejected
+MORE = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,29 @@ def compiled(scheduled: Scheduled, options: ScheduleOptions, count: int) -> Sche
     """The schedule with the best of ``count`` compiled candidates for each launch, which stand first, best first.
 
     A candidate that does not fit, spills, is refused or not compiled within ``TIMEOUT`` is rejected, with the reason.
-    CleaveError if every candidate of a launch is.
+    Where all are, ``MORE`` times as many are tried; CleaveError if every one of these is, too.
     """
+    sizes = {**default_sizes(scheduled.program.graph, options.sizes), **scheduled.program.choices}
+    ranked = _ranked(scheduled, options, count, sizes)
+    for more in MORE:
+        if any(candidates[0].rejected for candidates in ranked):
+            ranked = _ranked(scheduled, options, more * count, sizes)
+    return _chosen(scheduled, ranked, options)
+
+
+def _ranked(
+    scheduled: Scheduled, options: ScheduleOptions, count: int, sizes: Mapping[str, int]
+) -> list[tuple[Candidate, ...]]:
+    """For each launch its candidates, the first ``count`` as compiled, best first."""
     tried = [_first(candidates, options, count) for candidates in scheduled.candidates]
     modules = [_lowered(scheduled, tried, index) for index in range(max(map(len, tried), default=0))]
-    sizes = {**default_sizes(scheduled.program.graph, options.sizes), **scheduled.program.choices}
     ranked: list[tuple[Candidate, ...]] = []
     for number, (launch, candidates) in enumerate(zip(scheduled.program.launches, tried, strict=True)):
         kernels = [modules[index][launch.kernel.name] for index in range(len(candidates))]
         judged = _judged(candidates, kernels, scheduled.program, sizes, options)
         rest = [candidate for candidate in scheduled.candidates[number] if candidate not in candidates]
         ranked.append((*judged, *rest))
-    return _chosen(scheduled, ranked, options)
+    return ranked
 
 
 def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:

@@ -107,9 +107,8 @@ class MemoryBuilder:
 
     def _places(self, memory: MemoryRef, layout: Layout) -> list[tuple[str, Place]]:
         """The dimensions of memory that a tile has, each with its place, in the order of memory."""
-        extents = dict(zip(layout.names, layout.shape, strict=True))
-        places = ((name, self.packing.place(name, extents.get(name, 1))) for name in memory.type.names)
-        return [(name, place) for name, place in places if place.axis in extents]
+        places = ((name, self.packing.place_in(layout, name)) for name in memory.type.names)
+        return [(name, place) for name, place in places if place.axis in layout.names]
 
     def _line(self, place: Place, stride: Scalar, narrow: bool, layout: Layout) -> ir.Value:
         """The offsets along one dimension, over the whole tile."""

@@ -119,17 +119,25 @@ class _Arrangement:
         return replace(shared, emitted=replace(shared.emitted, kernel=kernel))
 
     def _units(self, pair: Pair, candidate: Candidate) -> Tiling:
-        """Units of a tile, cut along its first dims until each block has one and a thread's share of it is small."""
+        """Units of a tile, cut until each block has one and a thread's share of it is small.
+
+        The last dim is cut last: its elements lie side by side in memory. The others are cut in turn, so that dims
+        which are packed in tiles of the parts have other sizes in those of the combination, all of them.
+        """
         grid, members = candidate.tiling.grid, pair.members
         blocks = math.prod(-(-self._size(pair, dim) // grid[dim]) for dim in members)
         reduced = dict.fromkeys(self._reduced(pair), 1)
         reduced |= {dim: min(32, 1 << max(0, self._size(pair, dim) - 1).bit_length()) for dim in members}
         units = {dim: grid[dim] for dim in pair.combine.parallel}
         most = PER_THREAD * WARP * candidate.kernel.num_warps // math.prod(reduced[dim] for dim in members)
-        count = 1
-        for dim in pair.combine.parallel:
-            while units[dim] > 1 and (count < min(blocks, MOST_UNITS) or math.prod(units.values()) > most):
-                units[dim], count = units[dim] // 2, 2 * count
+        count, wanted = 1, min(blocks, MOST_UNITS)
+        *outer, last = pair.combine.parallel
+        for dims in (outer, [last]):
+            for dim in itertools.cycle(dims):
+                if all(units[each] == 1 for each in dims) or (count >= wanted and math.prod(units.values()) <= most):
+                    break
+                if units[dim] > 1:
+                    units[dim], count = units[dim] // 2, 2 * count
         return Tiling(units, reduced)
 
     def _reduced(self, pair: Pair) -> set[str]:

@@ -45,10 +45,14 @@ def attention(*, mask: bool = False, lse: bool = False, division_last: bool = Fa
     return b.build(b.cast(out, dtype="f16"), *([b.add(top, b.log(total))] if lse else []))
 
 
-def split_attention(*, head: int = 64) -> Graph:
-    """FlashDecoding: the keys in s parts, each with its own maximum, combined after."""
+def split_attention(*, head: int = 64, group: int = 0) -> Graph:
+    """FlashDecoding: the keys in s parts, each with its own maximum, combined after.
+
+    ``group``: heads that share keys.
+    """
     b = GraphBuilder("split_attention", facts=["1 <= s"])
-    q, k, v = b.input(f"h m d={head}", "f16"), b.input("h n d", "f16"), b.input("h n d", "f16")
+    shared = f"g={group} " * bool(group)
+    q, k, v = b.input(f"h {shared}m d={head}", "f16"), b.input("h n d", "f16"), b.input("h n d", "f16")
     into = ("s", "t=ceildiv(n, s)")
     k, v = (b.split(x, dim="n", into=into) for x in (k, v))
     z = b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32"))

@@ -67,6 +67,18 @@ def test_nothing_that_fits_is_an_error(ranked: Scheduled, monkeypatch: pytest.Mo
     assert "KiB of shared memory" in caught.value.notes[0]
 
 
+def test_where_none_of_the_first_can_be_taken_others_are_tried(
+    ranked: Scheduled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = compiled(ranked, OPTIONS, 1).candidates
+    others = [c for c in ranked.candidates[0] if c.cost.shared < first[0].cost.shared // 2]
+    assert others, "a candidate that needs less is wanted here"
+    _limit(monkeypatch, first[0].cost.shared - 1)
+    listed = replace(ranked, candidates=((ranked.candidates[0][0], others[0]),))
+    (candidates,) = compiled(listed, OPTIONS, 1).candidates
+    assert candidates[0].tiling == others[0].tiling and "of shared memory" in candidates[1].rejected
+
+
 def test_a_number_below_nothing() -> None:
     with pytest.raises(CleaveError, match="compile=-1: a number of candidates"):
         Schedule(compile=-1).refined(schedule(_matmul(), OPTIONS), OPTIONS)

@@ -42,6 +42,22 @@ def test_numbers(graph: Graph) -> None:
             assert np.abs(actual - expected).max(initial=0) <= 2e-3 * np.abs(expected).max(initial=0)
 
 
+@pytest.mark.parametrize(("group", "rows"), [(4, 16), (32, 2)])
+def test_rows_of_a_group_are_packed_although_the_combination_has_other_tiles(group: int, rows: int) -> None:
+    """Triton 3.6 to 3.9 abort on a reshape between a product and the softmax of such a kernel."""
+    graph = graphs.split_attention(group=group)
+    sizes = {"h": 8, "m": rows, "n": 4096, "s": 8}
+    compiled = compile_graph(graph, options=ScheduleOptions(sizes=sizes, combine="share"))
+    kernel = compiled.kernels["split_attention__k0_shared"]
+    assert "tt.dot" in kernel and "tt.reshape" not in kernel
+    assert compile_ttir(kernel, Target.parse("sm_90"), num_warps=4, num_stages=2, stop="ptx").ptx
+    inputs = arrays(graph, {"h": 2, "m": 3, "n": 70})
+    for count in (1, 3):
+        (expected,) = reference(graph, inputs, "f64", {"s": count})
+        (actual,) = compiled(inputs, {"s": count})
+        assert np.abs(actual - expected).max() <= 2e-3 * np.abs(expected).max()
+
+
 def test_an_empty_sum() -> None:
     compiled = compile_graph(graphs.split_matmul(), options=SHARE)
     inputs = arrays(graphs.split_matmul(), {"m": 3, "n": 5, "k": 0})
