@@ -112,7 +112,7 @@ class _Kernel:
             for names, side in sides.items()
             if not any(names & other and names != other for other in sides)
             and not any(self._holds(side, a) and self._holds(side, b) for a, b in self.contractions)
-            and all(side == other for other in self._sides() if set(other) == names)
+            and all(side == other for other in self._sides() if frozenset(other) == names)
             and all(self._takes(side, tile) for tile in self.tiles)
             and all(self._reaches(side, memory, tile) for memory, tile in self.accesses)
         ]
