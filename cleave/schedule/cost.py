@@ -37,6 +37,7 @@ WARP_ROWS = 16
 MOST_REGISTERS = 255
 """Registers that a thread can have; more than these are spilled to memory."""
 REGISTERS_BASE = 45
+REGISTERS_BASE_POINTWISE = 28
 REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
 """Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
@@ -167,7 +168,8 @@ def _estimated(work: Workload, num_stages: int, num_warps: int) -> tuple[Resourc
             + math.ceil(live + TEMPORARY_DESCRIBED * work.temporary / (4 * 32 * num_warps))
         )
         return Resources(shared, registers), Resources(shared, registers)
-    most, usual = (REGISTERS_BASE + math.ceil(share * live) for share in (REGISTERS_SHARE, REGISTERS_USUAL))
+    base = REGISTERS_BASE if work.tensor else REGISTERS_BASE_POINTWISE
+    most, usual = (base + math.ceil(share * live) for share in (REGISTERS_SHARE, REGISTERS_USUAL))
     return Resources(shared, most), Resources(shared, usual)
 
 
@@ -208,8 +210,8 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
 
 
 def _unrolled(chain: Chain, threads: int) -> float:
-    """Iterations whose loads are in flight at once: registers limit them, and the waits of a pipeline."""
-    if chain.trips <= 1 or chain.pipelined:
+    """Iterations whose loads are in flight at once: registers limit them, and the waits of a pipeline or of warps."""
+    if chain.trips <= 1 or chain.pipelined or chain.meetings:
         return 1.0
     return min(MOST_UNROLLED, max(1.0, UNROLLED_REQUESTS * threads / chain.requests))
 

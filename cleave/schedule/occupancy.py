@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cleave.dialects.ops import POINTWISE
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import bytes_of, contraction_shape, is_tensor_core
+
+FREE = ("constant", "index", "splat", "extent", "program_id")
+"""Instructions whose results are made where they are needed."""
 
 
 def _is_matrix_product(instruction: Instruction) -> bool:
@@ -47,42 +51,62 @@ def _streamed(block: Block, fed: set[Ref], kernel: Kernel) -> int:
 def live_bytes(kernel: Kernel) -> tuple[int, int]:
     """Bytes of the most tiles that are in registers at once, and of those the ones that a loop does not carry."""
     fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
-    loops = (_live_inside(i.body, 0) for i in kernel.body.walk() if i.body)
+    loops = (_live_inside(i.body, 0, fed) for i in kernel.body.walk() if i.body)
     return max([(_peak(kernel.body, fed), 0), *loops])
 
 
-def _live_inside(loop: Block, around: int) -> tuple[int, int]:
-    """The accumulators of a loop, and the largest other tile of its register code or what its inner loops take."""
+def _live_inside(loop: Block, around: int, fed: set[Ref]) -> tuple[int, int]:
+    """The accumulators of a loop, and the largest other tile of its register code or what its inner loops take; without
+    contractions, its tiles that are needed at once."""
     carried = around + sum(bytes_of(ref) for ref in loop.arguments[1:])
     used = {ref for i in loop.walk() for ref in (*i.operands, *(i.body.yields if i.body else ()))} | set(loop.yields)
     in_place = _updates(loop)
     largest, inner = 0, (0, 0)
     for instruction in loop.instructions:
         if instruction.body:
-            inner = max(inner, _live_inside(instruction.body, carried))
+            inner = max(inner, _live_inside(instruction.body, carried, fed))
         if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
             continue
         if instruction.op == "contract" and not is_tensor_core(instruction):
             largest = max(largest, sum(map(bytes_of, (*instruction.operands, instruction.result))))
         if instruction.result.type and instruction.result in used - in_place:
             largest = max(largest, bytes_of(instruction.result))
+    if all(i.op != "contract" for i in loop.walk()):
+        largest = max(largest, _peak(loop, fed))
     return max((carried + largest, largest), inner)
 
 
 def _peak(block: Block, fed: set[Ref]) -> int:
-    """Of the code outside loops: an op puts its result in the place of operands that nothing else needs.
+    """Of register code: what is there before a reduction and needed after it, or the largest tile.
 
-    ``fed``: operands of contractions, which stay in shared memory.
+    Between reductions each thread goes through its elements one after the other, so that only the first tiles of what
+    they compute are whole; what is cast is there as what it was cast from. ``fed``: operands of contractions, which
+    stay in shared memory.
     """
-    last = {ref: number for number, i in enumerate(block.instructions) for ref in i.operands}
-    live: set[Ref] = set()
-    peak = 0
-    for number, instruction in enumerate(block.instructions):
-        live = {ref for ref in live if last.get(ref, -1) > number}
-        if instruction.op not in ("constant", "index"):
-            live |= {ref for ref in instruction.results if ref.type and ref not in fed}
-        peak = max(peak, sum(map(bytes_of, live)))
-    return peak
+    origin = _origins(block)
+    made = {ref: number for number, i in enumerate(block.instructions) for ref in i.results if ref.type}
+    last = {origin.get(ref, ref): number for number, i in enumerate(block.instructions) for ref in i.operands}
+    tiles = [
+        ref for ref in made if ref not in origin and ref not in fed and block.instructions[made[ref]].op not in FREE
+    ]
+    at = [number for number, i in enumerate(block.instructions) if i.op == "reduce"]
+    live = (sum(bytes_of(ref) for ref in tiles if made[ref] < number <= last.get(ref, -1)) for number in at)
+    return max([*live, *(bytes_of(ref) for ref in tiles)], default=0)
+
+
+def _origins(block: Block) -> dict[Ref, Ref]:
+    """What tiles are made from that are casts, or computed a second time."""
+    origin: dict[Ref, Ref] = {}
+    seen: dict[object, Ref] = {}
+    for i in block.instructions:
+        operands = tuple(origin.get(operand, operand) for operand in i.operands)
+        if i.op == "cast":
+            origin[i.result] = operands[0]
+        elif i.op in POINTWISE:
+            first = seen.setdefault((i.op, operands, i.result.type), i.result)
+            if first is not i.result:
+                origin[i.result] = first
+    return origin
 
 
 def _updates(block: Block) -> set[Ref]:

@@ -95,20 +95,24 @@ class Schedules:
 
     def best(self, tilings: int) -> Scheduled:
         """As ``schedule`` with so many tilings for each kernel at most."""
+        return self.finalists(tilings)[0]
+
+    def finalists(self, tilings: int) -> list[Scheduled]:
+        """The best schedules that write different values to memory, best first."""
         free, options = _free_symbols(self.graph), self.options
         if not free - options.sizes.keys():
             return self._at(options.sizes, tilings)
         sizes, first = self._first_counts(free, min(COARSE, tilings))
         choices = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
-        best = self._at({**sizes, **choices}, tilings)
-        return replace(best, program=replace(best.program, choices=choices))
+        found = self._at({**sizes, **choices}, tilings)
+        return [replace(each, program=replace(each.program, choices=choices)) for each in found]
 
     def _first_counts(self, free: set[str], tilings: int) -> tuple[Mapping[str, int], Scheduled]:
         """Few, some or many parts: with which of these the best of few tilings is fastest."""
         starts = [{**dict.fromkeys(sorted(free), count), **self.options.sizes} for count in STARTS]
-        return min(((sizes, self._at(sizes, tilings)) for sizes in starts), key=lambda pair: pair[1].seconds)
+        return min(((sizes, self._at(sizes, tilings)[0]) for sizes in starts), key=lambda pair: pair[1].seconds)
 
-    def _at(self, sizes: Mapping[str, int], tilings: int) -> Scheduled:
+    def _at(self, sizes: Mapping[str, int], tilings: int) -> list[Scheduled]:
         return _Scheduler(self.graph, replace(self.options, sizes=sizes), self.candidates).run(tilings)
 
 
@@ -155,14 +159,14 @@ class _Scheduler:
         self.graph, self.options, self.candidates = graph, options, candidates
         self.sizes = Sizes({**default_sizes(graph, options.sizes), **graph.extents}, known_of(graph))
 
-    def run(self, tilings: int) -> Scheduled:
+    def run(self, tilings: int) -> list[Scheduled]:
         """All partitions on very few tilings each, the best of them on a few, and the best of those on all tilings."""
         found = self._partitions()
         if len(found) > PROMISING:
             found = self._best_of(found, min(QUICK, tilings), PROMISING)
         finalists = self._best_of(found, min(COARSE, tilings), FINALISTS)
-        ranked = ((self._ranked_kernels(kernels, tilings), kernels) for kernels in finalists)
-        return min((self._program(*pair) for pair in ranked), key=lambda scheduled: scheduled.seconds)
+        programs = [self._program(self._ranked_kernels(kernels, tilings), kernels) for kernels in finalists]
+        return sorted(programs, key=lambda scheduled: self._score(scheduled.candidates))
 
     def _best_of(self, partitions: Sequence[Kernels], tilings: int, count: int) -> list[Kernels]:
         """The ``count`` best. CleaveError where none of them can be scheduled."""

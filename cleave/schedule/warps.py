@@ -7,6 +7,8 @@ from cleave.schedule.tile_sizes import bytes_of, contraction_shape, is_tensor_co
 
 WGMMA_ROWS = 64
 """Rows of a tile from which on ``wgmma`` computes it."""
+WARP_ROW = 256
+"""Elements of two bytes that a warp loads at once."""
 
 
 def exchanges(block: Block) -> int:
@@ -24,6 +26,13 @@ def exchanges(block: Block) -> int:
         if (fed or product) and not instruction.body:
             computed.update(instruction.results)
     return found
+
+
+def is_between_warps(reduction: Instruction) -> bool:
+    """Whether a row of a tile in registers is more than one warp has, of the dim that varies fastest and is reduced."""
+    tile = reduction.operands[0].tile
+    fastest = tile.dims[-1] if tile.dims else None
+    return fastest is not None and fastest.name in reduction.attrs["over"] and (fastest.size.value or 1) > WARP_ROW
 
 
 def narrowest_copy(block: Block) -> float:

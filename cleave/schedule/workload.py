@@ -12,7 +12,7 @@ from cleave.schedule.occupancy import live_bytes, repeated_loads, shared_bytes
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import BYTES, bytes_of, contraction_shape, elements_of, is_tensor_core
 from cleave.schedule.traffic import Stream, Walk
-from cleave.schedule.warps import WGMMA_ROWS, exchanges, narrowest_copy
+from cleave.schedule.warps import WGMMA_ROWS, exchanges, is_between_warps, narrowest_copy
 
 SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
 VECTOR = 16
@@ -33,9 +33,9 @@ class Chain:
     loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined.
     ``exchanges``: as of ``warps``.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
-    ``reductions``: how many; ``waited``: contractions that register code waits for; ``narrow``: operations that
-    ``wgmma`` loses where tiles have few columns. ``elements``: of tiles of register code, those of special functions
-    eight times.
+    ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
+    that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns.
+    ``elements``: of tiles of register code, those of special functions eight times.
     """
 
     trips: float
@@ -53,6 +53,7 @@ class Chain:
     narrow: float = 0.0
     mmas: int = 0
     reductions: int = 0
+    meetings: int = 0
     elements: float = 0.0
 
 
@@ -245,6 +246,7 @@ def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, wo
     elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
         source = instruction.operands[0] if op == "reduce" else instruction.result
         chain.reductions += op == "reduce"
+        chain.meetings += op == "reduce" and is_between_warps(instruction)
         chain.elements += elements_of(source)
         work.alu += chain.trips * elements_of(source)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from cleave.bindings import context, ir
@@ -33,23 +33,32 @@ from cleave.schedule.scheduler import (
 )  # fmt: skip
 from cleave.schedule.tile_program import TileProgram
 
+SPARE = 3
+"""Programs that are chosen for each one wanted, some of which may prove equal."""
+DEPTH = 4
+"""Candidates of a launch that are looked at, as a multiple of the programs wanted."""
 ALTERNATIVES = 4
 """Alternatives of which schedules are tried: those of least predicted time."""
 SHARE = (0.5, 1.0, 2.0)
 """Split counts that are tried, as multiples of the model's choice."""
+LIKE_KERNELS, LIKE_TILES = 1.02, 1.05
+"""How many times as long a program counts to take for each one before it of the same alternative whose kernels write
+the same values to memory, and for each one with the same tiles: what the model misjudges it misjudges in all alike."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One program; ``seconds`` are predicted."""
+    """One program; ``seconds`` are predicted. Programs with the same ``kernels`` or the same ``tiles`` are alike."""
 
     label: str
     scheduled: Scheduled
     seconds: float
+    kernels: Hashable
+    tiles: Hashable
 
 
 def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> list[Choice]:
-    """The ``count`` programs of least predicted time, the model's choice first.
+    """``count`` programs of little predicted time and some variety, the model's choice first.
 
     ``graphs``: the source and its alternatives. CleaveError, located, where none can be scheduled.
     """
@@ -65,26 +74,51 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> li
         raise failure or CleaveError("nothing to schedule")
     found: list[Choice] = []
     for _, index in sorted(rough)[:ALTERNATIVES]:
-        found += _of_alternative(index, schedules[index].best(options.max_tilings), options, count)
-    return sorted(found, key=lambda choice: choice.seconds)[:count]
+        for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings)):
+            found += _of_kernels(index, place, scheduled, options, count)
+    return _varied(sorted(found, key=lambda choice: choice.seconds), count)
 
 
-def _of_alternative(index: int, scheduled: Scheduled, options: ScheduleOptions, count: int) -> Iterator[Choice]:
-    """The first candidates of all launches, and other numbers of parts for the very first."""
-    sizes = default_sizes(scheduled.program.graph, options.sizes)
-    for rank in range(count):
-        chosen = [_fitting(candidates, options)[rank:][:1] for candidates in scheduled.candidates]
-        if not all(chosen):
-            return
-        program = with_candidates(scheduled.program, [candidate for (candidate,) in chosen])
+def _varied(ranked: Sequence[Choice], count: int) -> list[Choice]:
+    """The first, and then each time the best of the rest as it counts beside those taken."""
+    left, taken = list(ranked), list[Choice]()
+    seen: dict[Hashable, int] = {}
+
+    def counted(choice: Choice) -> float:
+        like = LIKE_KERNELS ** seen.get(choice.kernels, 0)
+        return choice.seconds * like * LIKE_TILES ** seen.get(choice.tiles, 0)
+
+    while left and len(taken) < count:
+        best = min(left, key=counted)
+        left.remove(best)
+        taken.append(best)
+        for key in (best.kernels, best.tiles):
+            seen[key] = seen.get(key, 0) + 1
+    return taken
+
+
+def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleOptions, count: int) -> Iterator[Choice]:
+    """Of one schedule: the first candidates of all launches, and other numbers of parts for the very first."""
+    graph = scheduled.program.graph
+    sizes = default_sizes(graph, options.sizes)
+    tried = [_first(candidates, options, DEPTH * count) for candidates in scheduled.candidates]
+    for rank in range(max(map(len, tried)) if all(tried) else 0):
+        chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in tried]
+        program = with_candidates(scheduled.program, chosen)
+        tiles = tuple((*candidate.tiling.tiles.items(), candidate.tiling.resident) for candidate in chosen)
         for counts in _counts(program) if rank < 2 else [dict(program.choices)]:
             each = replace(scheduled, program=replace(program, choices=counts))
-            seconds = program_cost(program, {**sizes, **scheduled.program.graph.extents, **counts}, options.target)
-            yield Choice(_label(index, [c for (c,) in chosen], counts), each, seconds)
+            seconds = program_cost(program, {**sizes, **graph.extents, **counts}, options.target)
+            yield Choice(_label(index, chosen, counts), each, seconds, (index, place), tiles)
 
 
-def _fitting(candidates: Sequence[Candidate], options: ScheduleOptions) -> list[Candidate]:
-    return [candidate for candidate in candidates if candidate.cost.fits(options.target)]
+def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
+    """The first that fit; of those that differ in stages which change nothing, one."""
+    distinct: dict[Hashable, Candidate] = {}
+    for candidate in candidates:
+        if len(distinct) < count and candidate.cost.fits(options.target):
+            distinct.setdefault((candidate.kernel.body, candidate.num_warps, candidate.cost), candidate)
+    return list(distinct.values())
 
 
 def _counts(program: TileProgram) -> Iterator[dict[str, int]]:
@@ -102,7 +136,9 @@ def _label(index: int, candidates: Sequence[Candidate], counts: Mapping[str, int
 def _described(candidate: Candidate) -> str:
     tiling, kernel = candidate.tiling, candidate.kernel
     shape = " ".join(f"{name}={extent}{'*' * (name in tiling.resident)}" for name, extent in tiling.tiles.items())
-    return f"{shape} / {kernel.num_warps} warps, {kernel.num_stages} stages"
+    form = f" {tiling.form}" if tiling.form else ""
+    loads = ", descriptors" if kernel.descriptors else ""
+    return f"{shape}{form} / {kernel.num_warps} warps, {kernel.num_stages} stages{loads}"
 
 
 def variants(
@@ -130,17 +166,11 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        lowered: list[tuple[str, ir.Module]] = []
         forms = list(ablations()) if warp_specialise else []
-        for choice in choices(graphs, options, count):
-            program = arranged(choice.scheduled, options)
-            lowered.append((choice.label, _lowered(program, LowerToTriton(), ctx)))
-            specialised = list(_specialised(program, choice.label, ctx, forms))
-            lowered += specialised
-            forms = forms[:1] if specialised else forms
+        lowered = _lowered_choices(choices(graphs, options, SPARE * count), options, count, forms, ctx)
         found: list[Variant] = []
         failure: CleaveError | None = None
-        for label, each in _distinct(lowered):
+        for label, each in lowered:
             try:
                 variant = variant_of(each, function, targets, sizes=options.sizes)
                 found.append(replace(variant, label=label))
@@ -151,11 +181,26 @@ def variants(
         return found
 
 
-def _distinct(lowered: Sequence[tuple[str, ir.Module]]) -> list[tuple[str, ir.Module]]:
-    """The first of equal modules: a warp-specialised form has as many stages as fit, whatever the program says."""
+def _lowered_choices(
+    ranked: Sequence[Choice], options: ScheduleOptions, count: int, forms: Sequence[Form], ctx: ir.Context
+) -> list[tuple[str, ir.Module]]:
+    """``count`` different programs, each also in the first of ``forms``, the first that can be in all of them.
+
+    Of equal modules the first: alternatives may have a program in common, and a warp-specialised form has as many
+    stages as fit, whatever the program says.
+    """
     found: dict[str, tuple[str, ir.Module]] = {}
-    for label, module in lowered:
-        found.setdefault(str(module), (label, module))
+    programs = 0
+    for choice in ranked:
+        program = arranged(choice.scheduled, options)
+        plain = _lowered(program, LowerToTriton(), ctx)
+        programs += str(plain) not in found
+        specialised = list(_specialised(program, choice.label, ctx, forms))
+        for label, module in [(choice.label, plain), *specialised]:
+            found.setdefault(str(module), (label, module))
+        forms = forms[:1] if specialised else forms
+        if programs == count:
+            break
     return list(found.values())
 
 

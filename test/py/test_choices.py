@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
 from cleave.schedule.tile_program import LOADS, Kernel
 from cleave.schedule.tile_sizes import is_tensor_core
+from cleave.tuner.candidates import choices
 
 TARGET = ScheduleOptions().target
 WIDTHS = {"q": 4096, "v": 1024, "w": 1024}
@@ -53,3 +56,31 @@ def test_kernels_side_by_side_fit() -> None:
     assert all(candidates[0].cost.fits(TARGET) for candidates in scheduled.candidates)
     (products,) = scheduled.program.kernels
     assert len(products.beside) == 3
+
+
+def _residual_on_sphere() -> Graph:
+    """nGPT's: of x and h, each of length 1, what lies between them, of length 1 again."""
+    b = GraphBuilder("residual", facts=["k = 16*k1"])
+    x, h, gain = (b.cast(b.input(dims, "f16"), dtype="f32") for dims in ("m k=4096", "m k", "k"))
+
+    def unit(value: Value) -> Value:
+        return b.mul(value, b.rsqrt(b.reduce(b.mul(value, value), kind="sum", over=["k"])))
+
+    one, other = unit(x), unit(h)
+    return b.build(b.cast(unit(b.add(one, b.mul(gain, b.sub(other, one)))), dtype="f16"))
+
+
+SPHERE = replace(_residual_on_sphere(), extents={"k": 4096})
+
+
+def test_rows_are_held_where_they_fit() -> None:
+    """Rows that are normalised stay in registers: going through them again waits for memory again."""
+    assert _scheduled(SPHERE, 64, m=16384, k=4096).candidates[0][0].tiling.resident >= {"k"}
+
+
+def test_few_candidates_are_of_many_kinds() -> None:
+    """Rows that are held and rows that are walked, not six numbers of stages."""
+    found = choices([SPHERE.deduplicated()], ScheduleOptions(sizes={"m": 16384, "k1": 256}), 6)
+    assert found[0].seconds == min(choice.seconds for choice in found)
+    assert len({choice.tiles for choice in found}) >= 3
+    assert {"k=4096*" in choice.label for choice in found} == {True, False}
