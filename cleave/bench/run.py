@@ -22,12 +22,14 @@ from cleave.errors import CleaveError
 TOLERANCE = 4e-3
 """Of ‖out − ref‖ / ‖ref‖ for f16 results; twice the error of PyTorch's eager program is allowed beyond it."""
 OURS = ("cleave", "model")
-ABLATIONS: Mapping[str, Mapping[str, bool]] = {
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "no-superopt": {"superopt": False},
     "no-split": {"split": False},
     "no-iterative-tiling": {"iterative_tiling": False},
     "no-horizontal-fusion": {"horizontal_fusion": False},
+    "no-split-in-one-launch": {"combine": "pdl"},
+    "no-overlapping-launches": {"combine": "plain"},
 }
 
 
@@ -103,7 +105,7 @@ def prepare(
     """Compile and write a package for each shape whose label contains ``shapes``; a line for each, as they are done."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [
-        Job(subgraph.name, label, ablation, folder, target, 1 if ablation else candidates, warp_specialise)
+        Job(subgraph.name, label, ablation, folder, target, candidates, warp_specialise)
         for subgraph in subgraphs
         for label in subgraph.shapes
         if shapes in label
