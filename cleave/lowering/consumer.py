@@ -17,6 +17,7 @@ from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.producer import part_slot
 from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile
 from cleave.lowering.rings import Buffers, Ring, State, next_state
+from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
 from cleave.runtime.ttir_assembly import TRIGGER, WAIT
 
@@ -59,16 +60,20 @@ class Product:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What consumers and producer of a kernel agree on."""
+    """What consumers and producer of a kernel agree on. ``in_turn``: as ``turns`` says."""
 
     block: ir.Block
     layouts: Layouts
     rings: Mapping[ir.Value, Ring]
+    in_turn: bool = False
 
 
 @dataclass
 class Consumer:
-    """Emits the body of one of the partitions at the current insertion point; ``loop`` emits loops."""
+    """Emits the body of one of the partitions at the current insertion point; ``loop`` emits loops.
+
+    ``stays``: left operands that stay in registers, as the last wait for a product gave them.
+    """
 
     kernel: Kernel
     part: int
@@ -77,6 +82,7 @@ class Consumer:
     loop: Callable[[Consumer, ir.Operation], None]
     flying: list[Product] = field(default_factory=list[Product])
     states: dict[Ring, State] = field(default_factory=dict[Ring, State])
+    stays: dict[Place, ir.Value] = field(default_factory=dict[Place, ir.Value])
     waits: int = 0
 
     @property
@@ -87,6 +93,8 @@ class Consumer:
         self.true, self.false = ttg.boolean(True), ttg.boolean(False)
         zero = ttg.i32(0)
         self.states = {ring: State(zero, zero) for ring in dict.fromkeys(self.kernel.rings.values())}
+        if self.kernel.in_turn and self.part == 0:
+            give_turn(0)
         self.ops([view.operation for view in self.kernel.block.operations])
         self.settle_all()
 
@@ -98,6 +106,8 @@ class Consumer:
 
     def tile(self, value: ir.Value, encoding: Encoding) -> ir.Value:
         """A tile in registers."""
+        if (value, encoding) in self.stays:
+            return self.stays[value, encoding]
         if value in self.layouts.resident:
             self._read(value)
         for place in ((value, each) for each in self.layouts.of(value)):
@@ -131,14 +141,28 @@ class Consumer:
         values = _views(load)
         block = load.owner.operation.block
         readers: list[ir.Operation] = []
-        for use in (use for value in values for use in value.uses if _multiplies(use)):
+        for use in (use for value in values for use in value.uses if self._multiplies(use)):
             reader = _ancestor(use.owner.operation, block)
             readers += [] if reader in readers else [reader]
         return len(readers) + self.in_registers(load)
 
+    def _multiplies(self, use: ir.OpOperand) -> bool:
+        return self._multiplied(use.owner.operation, use.operand_number)
+
+    def _multiplied(self, op: ir.Operation, number: int) -> bool:
+        """Whether an op reads this operand from shared memory as a product."""
+        return op.name == "tt.dot" and number < 2 and op.operands[number] not in self.layouts.staying
+
     def in_registers(self, load: ir.Value) -> bool:
-        """Whether anything but products reads a load."""
+        """Whether anything but products, or one that finds it in registers, reads a load."""
         return any(self.layouts.wanted[value] for value in _views(load))
+
+    def hold_operands(self, ops: Sequence[ir.Operation]) -> None:
+        """Wait for what products among ``ops`` read from shared memory."""
+        for op in ops:
+            for number, operand in enumerate(op.operands):
+                if self._multiplied(op, number) and operand in self.layouts.resident:
+                    self.hold(_loaded(operand))
 
     def view(self, value: ir.Value) -> tuple[ir.Value, Held]:
         """A tile in shared memory."""
@@ -163,6 +187,8 @@ class Consumer:
         for encoding in wanted:
             type_ = encodings.tensor(tt.shape_of(value), element, encoding)
             self.scope.copies[value, encoding] = ttg.read(buffer, type_)
+            if value in self.layouts.staying and isinstance(encoding, LeftOperand):
+                self.stays[value, encoding] = self.scope.copies[value, encoding]
         self.done_reading(held)
 
     def done_reading(self, held: Held) -> None:
@@ -186,7 +212,7 @@ class Consumer:
         encoding = encodings.accumulator(tt.shape_of(op.results[0])[1])
         held: dict[Held, None] = {}
         place: Place | None = None
-        if left in self.layouts.resident:
+        if left in self.layouts.resident and left not in self.layouts.staying:
             a, of_left = self.view(left)
             held[of_left] = None
         else:
@@ -232,12 +258,13 @@ class Consumer:
 
     def awaited(self, products: Sequence[Product], pending: int) -> None:
         """Wait; left operands in registers are listed, so that nothing takes their registers before."""
-        places = [(product.scope, product.place) for product in products if not product.added_to]
-        places += [(product.scope, product.left) for product in products if product.left]
-        unique = list({scope.copies[place]: (scope, place) for scope, place in places}.values())
-        results = ttg.await_products([scope.copies[place] for scope, place in unique], pending)
-        for (scope, place), result in zip(unique, results, strict=True):
-            scope.copies[place] = result
+        places = [(product.scope.copies, product.place) for product in products if not product.added_to]
+        lefts = [(product.scope.copies, product.left) for product in products if product.left]
+        places += [(self.stays if left in self.stays else copies, left) for copies, left in lefts]
+        unique = list({copies[place]: (copies, place) for copies, place in places}.values())
+        results = ttg.await_products([copies[place] for copies, place in unique], pending)
+        for (copies, place), result in zip(unique, results, strict=True):
+            copies[place] = result
 
     # --- ops ---
 
@@ -271,7 +298,7 @@ class Consumer:
                 if operand not in self.layouts.resident or _loaded(operand).owner.operation.block != op.block:
                     continue
                 held = self.hold(_loaded(operand))
-                if inner.name == "tt.dot" and number < 2:
+                if self._multiplied(inner, number):
                     found[held] = None
                 elif inner.name != "tt.trans":
                     self._read(operand)
@@ -330,10 +357,6 @@ def _views(load: ir.Value) -> list[ir.Value]:
     """A load and its transposes."""
     users = (use.owner.operation for use in load.uses)
     return [load, *(user.results[0] for user in users if user.name == "tt.trans")]
-
-
-def _multiplies(use: ir.OpOperand) -> bool:
-    return use.owner.operation.name == "tt.dot" and use.operand_number < 2
 
 
 def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:

@@ -11,6 +11,8 @@ from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
 from cleave.lowering.loop_plan import LoopPlan, plan_of
 from cleave.lowering.register_layouts import is_tile
 from cleave.lowering.rings import Ring, State, slot_before
+from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
+from cleave.passes.functions import ops_inside
 
 
 def loop(consumer: Consumer, op: ir.Operation) -> None:
@@ -30,6 +32,7 @@ class _Loop:
         self.ops, self.yielded = ops, list(end.operands)
         self.index, *self.arguments = self.block.arguments
         self.rings = _rings_within(op, consumer)
+        self.stays = _stays_within(op, consumer)
         self.low, self.high, self.step = (consumer.value(operand) for operand in list(op.operands)[:3])
 
     def place(self, argument: ir.Value) -> Place | None:
@@ -54,11 +57,14 @@ class _Loop:
 
     def states(self) -> list[ir.Value]:
         found = [self.consumer.states[ring] for ring in self.rings]
-        return [value for state in found for value in (state.slot, state.phase)]
+        stays = (self.consumer.stays[place] for place in self.stays)
+        return [*(value for state in found for value in (state.slot, state.phase)), *stays]
 
     def set_states(self, values: Sequence[ir.Value]) -> None:
+        """Slots, phases, and operands that stay in registers."""
         for number, ring in enumerate(self.rings):
             self.consumer.states[ring] = State(values[2 * number], values[2 * number + 1])
+        self.consumer.stays.update(zip(self.stays, list(values)[2 * len(self.rings) :], strict=True))
 
     def create(self, low: ir.Value, starts: Sequence[ir.Value]) -> tuple[ir.Operation, ir.Block]:
         types = [start.type for start in starts]
@@ -77,6 +83,14 @@ def _rings_within(op: ir.Operation, consumer: Consumer) -> list[Ring]:
 
     op.walk(visit, ir.WalkOrder.PRE_ORDER)
     return list(found)
+
+
+def _stays_within(op: ir.Operation, consumer: Consumer) -> list[Place]:
+    """What was read into registers before a loop for products in it."""
+    inner = ops_inside(op)
+    used = {operand for each in inner if each.name == "tt.dot" for operand in each.operands}
+    made = {result for each in inner for result in each.results}
+    return [place for place in consumer.stays if place[0] in used - made]
 
 
 class _InOrder(_Loop):
@@ -112,7 +126,8 @@ class _InOrder(_Loop):
         flying = consumer.flying
         kept = [product for product in flying if not product.added_to]
         alone = all(self._only_added_to(product) for product in kept)
-        return flying if alone and not any(product.left for product in flying) else []
+        held = all(product.left is None or product.left in consumer.stays for product in flying)
+        return flying if alone and held else []
 
     def _only_added_to(self, product: Product) -> bool:
         value = product.place[0]
@@ -140,11 +155,11 @@ class _InOrder(_Loop):
     def finish(self, running: Sequence[Product]) -> None:
         """Behind the loop: the products of the last iteration."""
         consumer = self.consumer
-        places: list[Place] = []
+        products: list[Product] = []
         for number, result in enumerate(self.op.results):
-            if any(product.place[0] == self.yielded[number] for product in running):
-                places.append((result, consumer.layouts.natural[result]))
-        products = [Product(place, consumer.scope, []) for place in places]
+            for product in (each for each in running if each.place[0] == self.yielded[number]):
+                place = (result, consumer.layouts.natural[result])
+                products.append(Product(place, consumer.scope, [], product.left))
         consumer.awaited(products, 0)
         some = tt.compare("gt", self.high, self.low)
         for held in self.unread(running):
@@ -167,6 +182,7 @@ class _Rotated(_Loop):
         super().__init__(consumer, op)
         self.plan = plan
         self.early = [number for number in range(len(self.arguments)) if number not in plan.late_yields]
+        self.in_turn = consumer.kernel.in_turn and computes_much(plan)
 
     def emit(self) -> None:
         consumer, outer = self.consumer, self.consumer.scope
@@ -190,7 +206,10 @@ class _Rotated(_Loop):
         consumer, outer = self.consumer, self.consumer.scope
         now = self.scope(outer, self.low, starts)
         consumer.scope = now
-        consumer.ops(self.plan.first)
+        started, rest = self.first_parts()
+        self.begin(started)
+        self.give_turn()
+        consumer.ops(rest)
         consumer.ops(self.plan.prepare)
         consumer.settle_all()
         crossing = self.crossing()
@@ -222,8 +241,9 @@ class _Rotated(_Loop):
             self.bind(now, self.arguments[number], number, given[place])
         consumer.scope = now
         started, rest = self.first_parts()
-        consumer.ops(started)
+        self.begin(started)
         self.late(before)
+        self.give_turn()
         consumer.scope = now
         consumer.ops(rest)
         consumer.scope = before
@@ -234,6 +254,18 @@ class _Rotated(_Loop):
         consumer.scope = now
         consumer.ops(self.plan.prepare)
         return now
+
+    def begin(self, started: Sequence[ir.Operation]) -> None:
+        """The first products; a turn does not begin before their operands are there."""
+        consumer = self.consumer
+        if self.in_turn:
+            consumer.hold_operands(started)
+            wait_for_turn(consumer.part)
+        consumer.ops(started)
+
+    def give_turn(self) -> None:
+        if self.in_turn:
+            give_turn(1 - self.consumer.part)
 
     def first_parts(self) -> tuple[list[ir.Operation], list[ir.Operation]]:
         """The ops up to the last product that waits for no other, and the rest."""

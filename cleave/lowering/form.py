@@ -8,9 +8,15 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True)
 class Form:
-    """``persistent``: no more blocks than run at once; each goes through several tiles, and its copies run ahead."""
+    """``persistent``: no more blocks than run at once; each goes through several tiles, and its copies run ahead.
+
+    ``in_registers``: left operands that stay the same in a loop are there in registers, where these suffice.
+    ``in_turn``: two consumers take turns at the tensor cores in loops that compute much between their products.
+    """
 
     persistent: bool = True
+    in_registers: bool = True
+    in_turn: bool = True
 
     @property
     def label(self) -> str:

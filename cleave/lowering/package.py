@@ -111,10 +111,14 @@ def _problem(outcome: Outcome) -> CleaveError | None:
     return None
 
 
+_FEW_SPILLS = 64
+"""Bytes of loads and stores for numbers that tiles share, as a thread's own; a tile's elements take hundreds."""
+
+
 def _slow(outcome: Compiled) -> CleaveError | None:
     """Why a warp-specialised kernel is none that was meant: it is there for its speed alone."""
     serialised = [note for note in outcome.notes if "C75" in note]
-    if outcome.spills > 0 or serialised:
+    if outcome.spills > _FEW_SPILLS or serialised:
         found = (f"{outcome.spills} bytes of registers spilled", *serialised)
         return CleaveError(f"kernel {outcome.name} in its warp-specialised form is not what was meant", notes=found)
     return None

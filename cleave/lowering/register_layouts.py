@@ -8,7 +8,7 @@ them. Only where two natural layouts meet does a tile change its layout.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
@@ -23,9 +23,12 @@ _UNKNOWN = ("tt.reshape", "tt.join", "tt.split", "tt.cat", "tt.scan", "tt.gather
 class Layouts:
     """The layouts of the tiles of one function; CleaveError, at the op, for what has none here."""
 
-    def __init__(self, block: ir.Block, resident: set[ir.Value]) -> None:
-        """``resident``: what descriptors load, and its transposes: products read it from shared memory."""
-        self.resident = resident
+    def __init__(self, block: ir.Block, resident: set[ir.Value], staying: Set[ir.Value] = frozenset()) -> None:
+        """``resident``: what descriptors load, and its transposes: products read it from shared memory.
+
+        ``staying``: what of it products read from registers as their left operand.
+        """
+        self.resident, self.staying = resident, staying
         self.natural: dict[ir.Value, Encoding] = {}
         self.wanted: dict[ir.Value, dict[Encoding, None]] = defaultdict(dict)
         while self._fix(block):
@@ -143,7 +146,7 @@ class Layouts:
     def _factors(self, op: ir.Operation) -> Iterator[tuple[ir.Value, Encoding]]:
         encoding = encodings.accumulator(tt.shape_of(op.results[0])[1])
         left, _, start = op.operands
-        if left not in self.resident:
+        if left not in self.resident or left in self.staying:
             yield left, LeftOperand(encoding)
         yield start, encoding
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
-from cleave.lowering import encodings, row_split, tt, ttg
+from cleave.lowering import encodings, row_split, tt, ttg, turns
 from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import loop
 from cleave.lowering.form import Form
@@ -21,6 +21,7 @@ from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, resident_values
 from cleave.lowering.rings import Buffers, Ring, rings_of
 from cleave.lowering.row_split import FIRST_ROW, WHOLE, Split
+from cleave.lowering.staying import staying
 from cleave.lowering.targets import Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
@@ -129,7 +130,14 @@ class _Module:
         capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[split.parts]) - _RESERVED
         self.rings = rings_of(self.loads, parts, capacity)
         resident = resident_values(self.loads)
-        self.kernel = Kernel(self.block, Layouts(self.block, resident), self.rings)
+        dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
+        stays = staying(self.loads, dots, resident) if self.form.in_registers else set[ir.Value]()
+        self.kernel = Kernel(self.block, Layouts(self.block, resident, stays), self.rings, self._in_turn(resident))
+
+    def _in_turn(self, resident: set[ir.Value]) -> bool:
+        loops = [op for op in _walk(self.function) if op.name == "scf.for"]
+        wanted = self.form.in_turn and self.split.parts == turns.CONSUMERS
+        return wanted and any(turns.takes_turns(loop, resident) for loop in loops)
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])

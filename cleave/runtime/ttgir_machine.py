@@ -6,7 +6,8 @@ where a copy is to write, as a deadlock, or as an error where the rules of the h
 
 - a copy begins only where no product and no unfenced read of a buffer can still be going on, from one partition;
 - a barrier has no more arrivals in a phase than its count;
-- the result of a product is used, other than as an accumulator, when it has been waited for.
+- the result of a product is used, other than as an accumulator, when it has been waited for;
+- all that come to a named barrier give it one number of threads.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
@@ -24,6 +25,7 @@ from cleave.errors import CleaveError
 from cleave.runtime.ttir_numbers import DType, poison
 
 Shared = np.ndarray[Any, Any]
+_WARPGROUP = 128  # threads
 
 
 @dataclass(eq=False)
@@ -54,6 +56,22 @@ class Barrier:
     def is_over(self, parity: int) -> bool:
         """Whether the phase of this parity is over; the one before the first counts as over."""
         return self.phase & 1 != parity & 1
+
+
+@dataclass(eq=False)
+class NamedBarrier:
+    """One of the hardware's: it opens when so many threads have come, and is then as before."""
+
+    come: int = 0
+    opened: int = 0
+    threads: int = 0
+
+    def arrive(self, threads: int) -> None:
+        if self.come and threads != self.threads:
+            raise CleaveError(f"a barrier for {threads} threads is one for {self.threads} elsewhere")
+        self.come, self.threads = self.come + _WARPGROUP, threads
+        if self.come >= threads:
+            self.come, self.opened = 0, self.opened + 1
 
 
 @dataclass(eq=False)
@@ -100,6 +118,7 @@ class ThreadBlock:
         self.readers: dict[int, int] = {}  # products that read a buffer and are not waited for
         self.unfenced: dict[int, set[int]] = {}  # partitions that read a buffer into registers
         self.writers: dict[int, int] = {}
+        self.named: dict[int, NamedBarrier] = {}
         self.failure: BaseException | None = None
         self.ended = threading.Semaphore(0)
 
@@ -174,6 +193,15 @@ class ThreadBlock:
         partition.blocked = None
         if self.failure is not None:
             raise _Ended
+
+    def meet(self, number: int, threads: int, waits: bool) -> None:
+        """A warpgroup comes to a named barrier for so many ``threads``, and waits there or goes on."""
+        self.pause()
+        barrier = self.named.setdefault(number, NamedBarrier())
+        before = barrier.opened
+        barrier.arrive(threads)
+        if waits:
+            self.pause(lambda: barrier.opened > before)
 
     # --- copies ---
 

@@ -1,7 +1,7 @@
 """The PTX that kernels contain as inline assembly: there is no op of Triton's for it in every version.
 
 Result 0 of each is a 0 that nobody needs (Triton wants a result). All of it stands in the outermost block of a kernel
-and is executed by every thread.
+and is executed by every thread, but for the barriers at which partitions meet.
 """
 
 from __future__ import annotations
@@ -10,6 +10,17 @@ TRIGGER = "griddepcontrol.launch_dependents; mov.b32 $0, 0;"
 WAIT = "griddepcontrol.wait; mov.b32 $0, 0;"
 NOTHING = "mov.b32 $0, 0;"
 """What stands for both where the architecture has no programmatic dependent launch."""
+
+
+def meet_at(barrier: int, threads: int) -> str:
+    """Wait until so many threads have come to one of a block's 16 barriers."""
+    return f"bar.sync {barrier}, {threads}; mov.b32 $0, 0;"
+
+
+def arrive_at(barrier: int, threads: int) -> str:
+    """Be counted there, and go on."""
+    return f"bar.arrive {barrier}, {threads}; mov.b32 $0, 0;"
+
 
 GROUP_BARRIER = """{
 .reg .pred other, again;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -75,12 +76,28 @@ def _nothing(output: int) -> Step:
     return step
 
 
+_MEETING = re.compile(r"bar\.(sync|arrive) (\d+), (\d+); mov\.b32 \$0, 0;")
+
+
+def _meet(output: int, waits: bool, barrier: int, threads: int) -> Step:
+    """At a named barrier of the block."""
+
+    def step(frame: Frame) -> None:
+        frame[0].block.meet(barrier, threads, waits)
+        frame[output] = np.int32(0)
+
+    return step
+
+
 def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partitioned: bool = False) -> Step:
     """The step of one of the texts of ``ttir_assembly``; CleaveError for any other.
 
     ``partitioned``: within a partition, ahead of which the block has waited for earlier launches.
     """
     text = attribute(op, "asm_string")
+    meeting = _MEETING.fullmatch(text)
+    if partitioned and meeting:
+        return _meet(output, meeting[1] == "sync", int(meeting[2]), int(meeting[3]))
     if text in (assembly.TRIGGER, assembly.NOTHING) or (partitioned and text == assembly.WAIT):
         return _nothing(output)
     if text == assembly.WAIT:

@@ -1,8 +1,10 @@
-"""Forms of warp-specialised kernels: blocks that go through several tiles."""
+"""Forms of warp-specialised kernels: several tiles for a block, operands that stay in registers, turns."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from unittest.mock import patch
 
 import graphs
 import numpy as np
@@ -13,6 +15,7 @@ from test_warp_specialised import _label, chain, lowered, matmul, normalised, ru
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
+from cleave.lowering import staying
 from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -22,7 +25,8 @@ from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import RESIDENT, execute
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 
-PLAIN = Form(persistent=False)
+PLAIN = Form(persistent=False, in_registers=False, in_turn=False)
+SIZES = {"h": 2, "m": 130, "n": 270}
 
 
 def tile_program(graph: Graph) -> str:
@@ -63,7 +67,7 @@ def test_numbers_of_several_tiles_for_each_block(graph: Graph, sizes: dict[str, 
 def test_a_buffer_outside_the_inner_loop_is_released_after_it() -> None:
     """Without that the second tile waits for ever; at the first iteration's end it would be too early."""
     graph = chain()
-    _, (kernel,), _ = lowered(graph)
+    _, (kernel,), _ = lowered(graph, form=replace(Form(), in_registers=False))
     arrivals = [m.span() for m in re.finditer(r'\n *"ttng\.arrive_barrier"[^\n]*', kernel.text)]
     outcomes = []
     for start, end in arrivals:
@@ -108,3 +112,52 @@ def test_blocks_that_meet_stay_as_many_as_their_tiles() -> None:
         with collecting(remarks.append):
             LowerToTtgir().apply(CTX, module)
     assert "the number of its tiles is not known" in remarks[0].message
+
+
+def _error(graph: Graph, kernel: str, text: str) -> str:
+    try:
+        run(graph, {kernel: text}, SIZES, 0)
+    except CleaveError as error:
+        return error.message
+    return ""
+
+
+def test_left_operands_stay_in_registers() -> None:
+    """Read once for each tile, listed in each wait of the loops, and the buffer is free for the next tile at once."""
+    graph = graphs.attention(division_last=True)
+    _, (kernel,), _ = lowered(graph)
+    reads = re.findall(r'"ttg.local_load".* -> tensor<64x64xf16, #ttg.dot_op<', kernel.text)
+    waits = re.findall(r'"ttng.warp_group_dot_wait"\(([^)]*)\)', kernel.text)
+    assert len(reads) == 1 and all("," in operands for operands in waits)
+    without = re.sub(r'\n *"ttng\.fence_async_shared"[^\n]*', "", kernel.text)
+    assert _error(graph, kernel.name, kernel.text) == "" and "without a fence" in _error(graph, kernel.name, without)
+
+
+def test_left_operands_stay_in_shared_memory_where_registers_do_not_suffice() -> None:
+    with patch.object(staying, "_MOST", 64):
+        lowered.cache_clear()
+        _, (kernel,), _ = lowered(graphs.attention(division_last=True))
+    lowered.cache_clear()
+    assert "local_load" not in kernel.text
+
+
+def test_consumers_take_turns() -> None:
+    """Before the products of an iteration each waits for its turn, and then gives it to the other one."""
+    graph = graphs.attention(division_last=True, head=128)
+    _, (kernel,), _ = lowered(graph)
+    found = re.findall(r'(bar\.\w+ \d|"ttng\.warp_group_dot"|math\.exp2)', kernel.text)
+    (first, *_), loop = found, [name.strip('"') for name in found]
+    assert first == "bar.arrive 8"
+    start = loop.index("bar.sync 8", loop.index("bar.sync 8") + 1)
+    products = ["ttng.warp_group_dot"] * 2
+    assert loop[start : start + 5] == ["bar.sync 8", *products, "bar.arrive 9", "math.exp2"]
+    for pattern, count in (("bar.arrive 8, 256; ", 1), ("bar.arrive 9, 256; ", 1)):
+        fault = kernel.text.replace(pattern, "bar.arrive 10, 256; ", count)
+        assert fault != kernel.text and "nothing completes" in _error(graph, kernel.name, fault)
+    fault = kernel.text.replace("bar.sync 9, 256; ", "bar.sync 9, 384; ")
+    assert "a barrier for" in _error(graph, kernel.name, fault)
+
+
+def test_a_chain_of_products_takes_no_turns() -> None:
+    """There is nothing to compute meanwhile."""
+    assert "bar." not in lowered(chain())[1][0].text

@@ -1,0 +1,51 @@
+"""Left operands that are loaded once and multiplied in a loop: which of them stay in registers during that.
+
+A product that takes its left operand from registers does not read it from shared memory, whose bandwidth products of 64
+rows use up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cleave.bindings import ir
+from cleave.lowering import tt
+
+_THREADS = 128  # of a warpgroup
+_MOST = 200
+"""Registers of a thread for operands and results of one loop's products; others hold addresses, row values, masks."""
+
+
+def staying(loads: Sequence[ir.Operation], dots: Sequence[ir.Operation], resident: set[ir.Value]) -> set[ir.Value]:
+    """What the ``loads`` give that stays in registers, as long as those of each loop suffice."""
+    found: set[ir.Value] = set()
+    for load in loads:
+        users = _users(load, dots)
+        if users and all(_fits(user.block, dots, resident - found - {load.results[0]}) for user in users):
+            found.add(load.results[0])
+    return found
+
+
+def _users(load: ir.Operation, dots: Sequence[ir.Operation]) -> list[ir.Operation]:
+    """The products in inner loops of which it is the left operand; none if anything else needs it."""
+    uses = list(load.results[0].uses)
+    users = [use.owner.operation for use in uses if use.owner.operation in dots and use.operand_number == 0]
+    inner = all(user.block != load.block and tt.parent(user).name == "scf.for" for user in users)
+    return users if len(users) == len(uses) and inner else []
+
+
+def _fits(block: ir.Block, dots: Sequence[ir.Operation], resident: set[ir.Value]) -> bool:
+    inside = [dot for dot in dots if dot.block == block]
+    sums = {dot.operands[2] for dot in inside}
+    results = [dot.results[0] for dot in inside if dot.results[0] not in sums]
+    return _registers([*results, *(dot.operands[0] for dot in inside if dot.operands[0] not in resident)]) <= _MOST
+
+
+def _registers(values: Iterable[ir.Value]) -> int:
+    """Of each thread, for all these tiles."""
+    found = 0
+    for value in dict.fromkeys(values):
+        rows, columns = tt.shape_of(value)
+        bits = 32 if tt.element_name(value) == "f32" else 16
+        found += rows * columns * bits // 32 // _THREADS
+    return found

@@ -1,0 +1,44 @@
+"""Two warpgroups that take turns at the tensor cores: one starts its products while the other one computes.
+
+Without that both wait for products at the same time, and compute at the same time. Each begins its products when the
+other one has started its own; the first one's turn is given at the start. Both go through the same iterations, so a
+turn that is left over at the end of one loop is the first one's in the next.
+"""
+
+from __future__ import annotations
+
+from cleave.bindings import ir
+from cleave.lowering import tt
+from cleave.lowering.loop_plan import LoopPlan, plan_of
+from cleave.runtime.ttir_assembly import arrive_at, meet_at
+
+CONSUMERS = 2
+_FIRST_BARRIER = 8
+"""Named barriers below are Triton's."""
+_THREADS = 256
+_MUCH = 4
+"""Ops on matrices in an iteration, from which on there is something to compute meanwhile."""
+
+
+def wait_for_turn(part: int) -> None:
+    tt.assembly(meet_at(_FIRST_BARRIER + part, _THREADS))
+
+
+def give_turn(part: int) -> None:
+    """To the consumer ``part``."""
+    tt.assembly(arrive_at(_FIRST_BARRIER + part, _THREADS))
+
+
+def computes_much(plan: LoopPlan) -> bool:
+    """Whether an iteration has more to compute on whole tiles than products need for their operands."""
+    ops = (*plan.first, *plan.prepare, *plan.finish)
+    return sum(op.name.startswith(("arith.", "math.")) and _is_matrix(op) for op in ops) >= _MUCH
+
+
+def takes_turns(loop: ir.Operation, resident: set[ir.Value]) -> bool:
+    plan = plan_of(loop, resident)
+    return plan is not None and computes_much(plan)
+
+
+def _is_matrix(op: ir.Operation) -> bool:
+    return len(op.results) == 1 and len(tt.shape_of(op.results[0])) == 2
