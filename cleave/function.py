@@ -180,9 +180,9 @@ class Function:
         from cleave.tuner.candidates import variants
 
         text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-        schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **self._schedule))
+        schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **self._options))
         wanted = [Target.parse(target) for target in targets]
-        found = variants(self.optimised, self.name, schedule, count, wanted, warp_specialise=self._warp_specialise)
+        found = variants(self.optimised, self.name, schedule, count, wanted)
         return package(self.name, [replace(variant, plan=self._named(variant.plan)) for variant in found])
 
     def tune(self, *tensors: Any, candidates: int = 16, store: str | os.PathLike[str] | None = None) -> Iterator[Any]:
@@ -263,6 +263,11 @@ class Function:
                 data = Store(self._tuned).best(self._key(sizes))
                 self._best[found] = Package.from_bytes(data).variants[0] if data else None
             return self._best[found]
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Of ``cleave-schedule``."""
+        return {"warp_specialise": self._warp_specialise, **self._schedule}
 
     def _key(self, sizes: Sizes) -> str:
         """Under which tuning results for these sizes are kept."""
@@ -346,8 +351,11 @@ class Function:
         ctx, module = parsed(self.optimised)
         with ctx:
             text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **{"aligned": True, **self._schedule})
-            self._apply(module, "cleave-lower-to-ttgir" if self._warp_specialise else "cleave-lower-to-triton")
+            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **{"aligned": True, **self._options})
+            if self._warp_specialise:
+                self._apply(module, "cleave-lower-to-ttgir", chosen=True)
+            else:
+                self._apply(module, "cleave-lower-to-triton")
         return ctx, module
 
     def _apply(self, module: ir.Module, name: str, **options: Any) -> None:

@@ -34,6 +34,7 @@ class Schedule:
     ``aligned``: also a form for sizes of which rows are whole vectors, which launches take where it is one of them.
     ``combine``: launches one after the other (plain), overlapping (pdl), in one where that is possible (share), or what
     costs least (auto).
+    ``warp_specialise``: kernels may be chosen in a form for ``cleave-lower-to-ttgir{chosen}``.
     """
 
     target: str = "h200"
@@ -45,6 +46,7 @@ class Schedule:
     superopt: bool = True
     aligned: bool = False
     combine: Combine = "auto"
+    warp_specialise: bool = False
 
     @property
     def options(self) -> ScheduleOptions:
@@ -55,6 +57,7 @@ class Schedule:
             self.iterative_tiling,
             self.horizontal_fusion,
             combine=self.combine,
+            warp_specialise=self.warp_specialise,
         )
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:

@@ -13,6 +13,7 @@ from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref
 _SEGMENTS = "operandSegmentSizes"
 _STAGES = "cleave.num_stages"
 ALIGNED = "cleave.aligned"
+WARP_SPECIALISED = "cleave.warp_specialised"
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 """Of ``arith.cmpi``, by their numbers."""
 
@@ -108,6 +109,8 @@ class _KernelWriter:
         func.attributes["cleave.kernel"] = ir.UnitAttr.get()
         func.attributes["cleave.num_warps"] = _integer(kernel.num_warps)
         func.attributes[_STAGES] = _integer(kernel.num_stages)
+        if kernel.warp_specialised:
+            func.attributes[WARP_SPECIALISED] = ir.UnitAttr.get()
         if kernel.descriptors:
             func.attributes["cleave.descriptors"] = ir.UnitAttr.get()
         out = ir.DictAttr.get({"cleave.out": ir.UnitAttr.get()})

@@ -15,7 +15,8 @@ from cleave.passes.verify_launches import launch_problems
 
 FUNCTION_ATTRS = frozenset(
     "cleave.facts cleave.empty_rows cleave.alternative_of cleave.alternative cleave.cost cleave.certificate "
-    "cleave.choices cleave.aligned cleave.kernel cleave.num_warps cleave.num_stages cleave.descriptors".split()
+    "cleave.choices cleave.aligned cleave.kernel cleave.num_warps cleave.num_stages cleave.descriptors "
+    "cleave.warp_specialised".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
 CALL_ATTRS = frozenset(("cleave.grid", "cleave.overlaps", "cleave.cooperative", "cleave.unless"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
 from cleave.errors import CleaveError
-from cleave.schedule.cost import Cost, Workload, cost_of, workload
+from cleave.schedule.cost import Cost, Workload, cost_of, specialised_cost, workload
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import Score, explore
 from cleave.schedule.forms import form_of, has_form, resized
@@ -22,6 +22,7 @@ from cleave.schedule.tile_program import Kernel, has_loops
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, space_of
 from cleave.schedule.traffic import best_group
+from cleave.schedule.warp_specialised import specialised_form
 
 STAGES = (2, 3, 4, 5, 6, 8)
 NO_PIPELINE = 1
@@ -46,12 +47,18 @@ class Candidate:
     num_warps: int
     num_stages: int
     descriptors: bool = False
+    warp_specialised: bool = False
     rejected: str = ""
 
     @cached_property
     def kernel(self) -> Kernel:
-        kernel, descriptors = self.emit().kernel, self.descriptors
-        return replace(kernel, num_warps=self.num_warps, num_stages=self.num_stages, descriptors=descriptors)
+        return replace(
+            self.emit().kernel,
+            num_warps=self.num_warps,
+            num_stages=self.num_stages,
+            descriptors=self.descriptors,
+            warp_specialised=self.warp_specialised,
+        )
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -77,8 +84,10 @@ class Candidates:
     of parts, or for other graphs with the same values in them.
     """
 
-    def __init__(self, extents: Mapping[str, int], target: Target, fusion: Fusion) -> None:
-        self.extents, self.target, self.fusion = extents, target, fusion
+    def __init__(
+        self, extents: Mapping[str, int], target: Target, fusion: Fusion, *, warp_specialise: bool = False
+    ) -> None:
+        self.extents, self.target, self.fusion, self.warp_specialise = extents, target, fusion, warp_specialise
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
         self._alike: dict[tuple[frozenset[Value], frozenset[Value]], Region] = {}
         self._emitted: dict[tuple[Region, Hashable, Fusion], Emitted] = {}
@@ -151,7 +160,18 @@ class Candidates:
             Candidate(emit, tiling, cost_of(works[described], stages, warps, self.target), warps, stages, described)
             for described, stages, warps in choices
         ]
+        if self.warp_specialise and True in works:
+            found += self._specialised(emit, tiling, kernel, works[True], sizes)
         return found, alike.estimates
+
+    def _specialised(
+        self, emit: Callable[[], Emitted], tiling: Tiling, kernel: Kernel, work: Workload, sizes: Sizes
+    ) -> Iterator[Candidate]:
+        """The tiling in its warp-specialised form, if it has one."""
+        form = specialised_form(kernel, work, sizes.known, self.target)
+        if form:
+            cost = specialised_cost(work, form, self.target)
+            yield Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
 
     def _alike_kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
         """A kernel of the form that the tiling's has."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Graph
 from cleave.dialects.size import SizeLike
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel, TileProgram
 from cleave.schedule.traffic import dram_reads
-from cleave.schedule.workload import BYTES, Chain, Workload, trip_count, workload
+from cleave.schedule.warp_specialised import BLOCKS, Form, specialised_form
+from cleave.schedule.workload import BYTES, SPECIAL_ELEMENTS, Chain, Workload, trip_count, workload
 
 __all__ = [
     "BYTES", "Cost", "Resources", "Workload", "cost_of", "kernel_cost", "known_of", "launch_time", "program_cost",
@@ -42,6 +43,10 @@ REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
 """Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
 kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
+SIMPLE, HAND_OVER, IN_ORDER = 0.7, 0.03e-6, 0.6
+"""Of warp-specialised kernels: elements of simple register code as a share of the rate of multiply-adds (part of it
+hides beneath other instructions); seconds that the barriers of an iteration take; and, as ``OVERLAP``, for products and
+register code of loops that wait for their products before anything else can run."""
 REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED, EDGE_REGISTERS = 40, 0.3, 8
 """In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more, and
 those of a second loop for iterations with masks."""
@@ -89,7 +94,9 @@ def kernel_cost(
     kernel: Kernel, sizes: Mapping[str, int], target: Target, known: Mapping[str, SizeLike] | None = None
 ) -> Cost:
     """The cost of one launch where every symbol has the size given; ``known`` as in ``workload``."""
-    return cost_of(workload(kernel, sizes, known), kernel.num_stages, kernel.num_warps, target)
+    work = workload(kernel, sizes, known)
+    form = specialised_form(kernel, work, known or {}, target) if kernel.warp_specialised else None
+    return specialised_cost(work, form, target) if form else cost_of(work, kernel.num_stages, kernel.num_warps, target)
 
 
 def launch_time(count: int, target: Target) -> float:
@@ -214,6 +221,31 @@ def _unrolled(chain: Chain, threads: int) -> float:
     if chain.trips <= 1 or chain.pipelined or chain.meetings:
         return 1.0
     return min(MOST_UNROLLED, max(1.0, UNROLLED_REQUESTS * threads / chain.requests))
+
+
+def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
+    """As ``cost_of``, of the warp-specialised form of a kernel; ``work`` is that with descriptors."""
+    resident = BLOCKS[form.division.consumers]
+    whole = cost_of(work, form.stages, form.warps, target, Resources(form.shared, form.registers))
+    waves = math.ceil(work.blocks / (target.sms * resident))
+    together = sum(chain.trips * _specialised_iteration(chain, form.stages, resident, target) for chain in work.chains)
+    stored = resident * work.stored * target.sms / target.l2_bandwidth
+    latency = waves * (target.block_latency + target.load_latency + together + stored)
+    return replace(whole, latency=latency, overlap=0.0, waves=waves)
+
+
+def _specialised_iteration(chain: Chain, num_stages: int, resident: int, target: Target) -> float:
+    """Seconds of an iteration of all blocks of a multiprocessor."""
+    share = resident * target.sms
+    tensor = share * (chain.wgmma + chain.narrow) / target.tensor_flops
+    simple = (chain.elements - SPECIAL_ELEMENTS * chain.special) / (SIMPLE * target.fma_flops)
+    registers = share * (chain.special / target.special_rate + simple)
+    hidden = OVERLAP_DESCRIBED if chain.chained else IN_ORDER if chain.waited else 0.0
+    computed = _overlapped(tensor, registers, hidden)
+    copied = share * chain.described / target.described_l2_bandwidth
+    alone = target.load_latency + chain.described / target.described_block_bandwidth if chain.described else 0.0
+    waited = target.load_latency if chain.requests and chain.pipelined else 0.0
+    return max(computed, copied, alone / (num_stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)
 
 
 def known_of(graph: Graph) -> dict[str, SizeLike]:

@@ -88,7 +88,7 @@ def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
     note = "chosen" if index == 0 else f"rejected: {rejection}" if rejection else ""
     return (
         str(index),
-        f"{tiles} | {loops} {tiling.form}".rstrip(),
+        " ".join(filter(None, (tiles, "|", loops, tiling.form, candidate.warp_specialised * "warp-specialised"))),
         str(candidate.num_warps),
         str(candidate.num_stages),
         *(f"{seconds * 1e6:.1f}" for seconds in times),

@@ -12,7 +12,7 @@ FREE = ("constant", "index", "splat", "extent", "program_id")
 """Instructions whose results are made where they are needed."""
 
 
-def _is_matrix_product(instruction: Instruction) -> bool:
+def is_matrix_product(instruction: Instruction) -> bool:
     """Whether it becomes ``tt.dot``, and not a product of registers that is summed."""
     if instruction.op != "contract":
         return False
@@ -26,7 +26,7 @@ def shared_bytes(kernel: Kernel) -> tuple[int, int]:
     So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys, and Triton 3.7 none to
     the loads of loops without contractions.
     """
-    fed = {operand for i in kernel.body.walk() if _is_matrix_product(i) for operand in i.operands}
+    fed = {operand for i in kernel.body.walk() if is_matrix_product(i) for operand in i.operands}
     return _staged(kernel.body, fed, kernel), _streamed(kernel.body, fed, kernel)
 
 
@@ -40,7 +40,7 @@ def _staged(block: Block, fed: set[Ref], kernel: Kernel, *, every: bool = False)
 def _streamed(block: Block, fed: set[Ref], kernel: Kernel) -> int:
     """Bytes of the loop of a block that needs most; loops after one another use the same memory."""
     bodies = [instruction.body for instruction in block.instructions if instruction.body]
-    every = [any(_is_matrix_product(i) for i in body.instructions) for body in bodies]
+    every = [any(is_matrix_product(i) for i in body.instructions) for body in bodies]
     needs = (
         _staged(body, fed, kernel, every=whole) + _streamed(body, fed, kernel)
         for body, whole in zip(bodies, every, strict=True)

@@ -49,7 +49,8 @@ class ScheduleOptions:
     """``sizes``: representative values of dynamic symbols, for the cost model only; the kernels take any.
 
     ``iterative_tiling`` and ``horizontal_fusion`` off are the ablations: one kernel for each reduction, and one loop
-    for each reduction. ``combine``: how launches follow one another (see ``arrange``).
+    for each reduction. ``combine``: how launches follow one another (see ``arrange``). ``warp_specialise``: kernels may
+    be warp-specialised where they have such a form.
     """
 
     target: Target = field(default_factory=lambda: target_named("h200"))
@@ -58,6 +59,7 @@ class ScheduleOptions:
     horizontal_fusion: bool = True
     max_tilings: int = 64
     combine: Combine = "auto"
+    warp_specialise: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,7 @@ class Schedules:
 
     def __init__(self, graph: Graph, options: ScheduleOptions, candidates: Candidates | None = None) -> None:
         self.graph, self.options = in_memory_order(graph), options
-        fusion = Fusion(options.horizontal_fusion)
-        self.candidates = candidates or Candidates(graph.extents, options.target, fusion)
+        self.candidates = candidates or _no_candidates(graph, options)
 
     def best(self, tilings: int) -> Scheduled:
         """As ``schedule`` with so many tilings for each kernel at most."""
@@ -122,11 +123,15 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
     found: dict[frozenset[tuple[str, int]], Candidates] = {}
     schedules: list[Schedules] = []
     for graph in graphs:
-        ordered, fusion = in_memory_order(graph).deduplicated(made), Fusion(options.horizontal_fusion)
-        candidates = Candidates(graph.extents, options.target, fusion)
-        candidates = found.setdefault(frozenset(graph.extents.items()), candidates)
+        ordered = in_memory_order(graph).deduplicated(made)
+        candidates = found.setdefault(frozenset(graph.extents.items()), _no_candidates(graph, options))
         schedules.append(Schedules(ordered, options, candidates))
     return schedules
+
+
+def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:
+    fusion = Fusion(options.horizontal_fusion)
+    return Candidates(graph.extents, options.target, fusion, warp_specialise=options.warp_specialise)
 
 
 def _free_symbols(graph: Graph) -> set[str]:
@@ -278,7 +283,11 @@ def _limits(weighed: Sequence[tuple[float, Kernels]], count: int) -> tuple[float
 
 def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps: int) -> Candidate | None:
     """The best candidate of so many stages (fewer, if it has no loops) and warps."""
-    alike = (c for c in candidates if c.num_warps == num_warps and c.num_stages in (num_stages, NO_PIPELINE))
+    alike = (
+        c
+        for c in candidates
+        if c.num_warps == num_warps and c.num_stages in (num_stages, NO_PIPELINE) and not c.warp_specialised
+    )
     found = next(alike, None)
     return found and replace(found, num_stages=num_stages)
 

@@ -102,6 +102,7 @@ class Kernel:
     """A grid of thread blocks that run ``body``; ``outputs`` are those of ``arguments`` that it writes.
 
     ``descriptors``: matrices are loaded through tensor descriptors where that is possible, not through pointers.
+    ``warp_specialised``: one warp copies and others compute, where the target and the lowering permit it.
     ``order``: in which the grid goes through the output, where that is known. ``beside``: the kernels that it runs side
     by side, if it does.
     """
@@ -114,6 +115,7 @@ class Kernel:
     num_warps: int
     num_stages: int
     descriptors: bool = False
+    warp_specialised: bool = False
     roles: Mapping[Ref, Ref] = field(default_factory=dict[Ref, Ref])
     order: Order | None = None
     beside: tuple[Kernel, ...] = ()

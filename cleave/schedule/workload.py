@@ -32,6 +32,7 @@ class Chain:
     descriptors. ``requests``: accesses of up to ``LANE`` bytes of a thread that all other loads take. ``repeated``:
     loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined.
     ``exchanges``: as of ``warps``.
+    ``chained``: whether a contraction by ``wgmma`` feeds another. ``special``: elements of special functions.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
     ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
     that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns.
@@ -54,6 +55,8 @@ class Chain:
     mmas: int = 0
     reductions: int = 0
     meetings: int = 0
+    chained: bool = False
+    special: float = 0.0
     elements: float = 0.0
 
 
@@ -116,10 +119,9 @@ def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeL
     if kernel.order:
         axes = kernel.order.axes
         work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
-    sized = frozenset(i.result for i in kernel.body.walk() if i.op in ("extent", "arith.constant"))
     names = tuple(name for name, _ in axes)
     numbers = {argument: number for number, argument in enumerate(kernel.arguments)}
-    around = _Surroundings(sizes, widths, names, kernel.roles, numbers, sized, kernel.descriptors)
+    around = _Surroundings(sizes, widths, names, kernel.roles, numbers, _sized(kernel), kernel.descriptors)
     _count(kernel.body, Chain(1.0), around, work)
     work.live += math.ceil(max((REGISTER * chain.requests for chain in work.chains if chain.pipelined), default=0))
     work.compulsory = _compulsory(kernel, sizes, work)
@@ -173,6 +175,7 @@ def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) ->
     work.chains.append(chain)
     repeated = repeated_loads(block, around.roles)
     chain.exchanges = exchanges(block)
+    chain.chained = bool(_chained_rows(block))
     if chain.pipelined:
         work.narrowest = min(work.narrowest, narrowest_copy(block))
         chain.waited = sum(i.op == "contract" and not _is_accumulated(i.result, block) for i in block.instructions)
@@ -242,6 +245,7 @@ def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, wo
         _count_contraction(instruction, chain, work)
     elif op in SPECIAL:
         chain.elements += SPECIAL_ELEMENTS * elements_of(instruction.result)
+        chain.special += elements_of(instruction.result)
         work.special += chain.trips * elements_of(instruction.result)
     elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
         source = instruction.operands[0] if op == "reduce" else instruction.result
@@ -253,7 +257,7 @@ def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, wo
 
 def _count_load(load: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
     source, size = load.operands[0], bytes_of(load.result)
-    width, describable = _width(load, around), _is_describable(load, around)
+    width, describable = _width(load, around), _is_describable(load, around.widths, around.sized)
     work.loaded += chain.trips * size
     varying = load.attrs.get("varying", source.names)
     shared = frozenset(axis for axis, name in enumerate(around.axes) if name in varying)
@@ -272,15 +276,27 @@ def _count_load(load: Instruction, chain: Chain, around: _Surroundings, work: Wo
         work.requests += chain.trips * size / min(width, LANE)
 
 
-def _is_describable(load: Instruction, around: _Surroundings) -> bool:
+def describable_loads(kernel: Kernel, known: Mapping[str, SizeLike]) -> frozenset[Ref]:
+    """The tiles that could be loaded through descriptors."""
+    widths = {argument: _access(argument, known) for argument in kernel.arguments}
+    sized = _sized(kernel)
+    return frozenset(i.result for i in kernel.body.walk() if i.op in LOADS and _is_describable(i, widths, sized))
+
+
+def _sized(kernel: Kernel) -> frozenset[Ref]:
+    """The indices that are sizes of dims."""
+    return frozenset(i.result for i in kernel.body.walk() if i.op in ("extent", "arith.constant"))
+
+
+def _is_describable(load: Instruction, widths: Mapping[Ref, int], sized: frozenset[Ref]) -> bool:
     """Whether it can go through a descriptor: a matrix with wide rows, that ends where its tensor does."""
     if load.op != "load":
         return False
     rank = (len(load.operands) - 1) // 2
     bounds = zip(load.operands[0].names, load.operands[1 + rank :], strict=True)
     inside = load.attrs.get("in_bounds", ())
-    ends = all(name in inside or bound in around.sized for name, bound in bounds)
-    return ends and len(load.result.names) == 2 and around.widths[load.operands[0]] == VECTOR
+    ends = all(name in inside or bound in sized for name, bound in bounds)
+    return ends and len(load.result.names) == 2 and widths[load.operands[0]] == VECTOR
 
 
 SPECIAL_ELEMENTS = 8

@@ -39,6 +39,8 @@ DEPTH = 4
 """Candidates of a launch that are looked at, as a multiple of the programs wanted."""
 ALTERNATIVES = 4
 """Alternatives of which schedules are tried: those of least predicted time."""
+FORM = 0.25
+"""Share of the programs that each form has at least: with warp-specialised kernels, and without."""
 SHARE = (0.5, 1.0, 2.0)
 """Split counts that are tried, as multiples of the model's choice."""
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.05
@@ -48,13 +50,17 @@ the same values to memory, and for each one with the same tiles: what the model 
 
 @dataclass(frozen=True)
 class Choice:
-    """One program; ``seconds`` are predicted. Programs with the same ``kernels`` or the same ``tiles`` are alike."""
+    """One program; ``seconds`` are predicted. Programs with the same ``kernels`` or the same ``tiles`` are alike.
+
+    ``warp_specialised``: whether any of its kernels is.
+    """
 
     label: str
     scheduled: Scheduled
     seconds: float
     kernels: Hashable
     tiles: Hashable
+    warp_specialised: bool = False
 
 
 def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> list[Choice]:
@@ -80,7 +86,8 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> li
 
 
 def _varied(ranked: Sequence[Choice], count: int) -> list[Choice]:
-    """The first, and then each time the best of the rest as it counts beside those taken."""
+    """The first, and then each time the best of the rest as it counts beside those taken, of one form where that would
+    have less than its share."""
     left, taken = list(ranked), list[Choice]()
     seen: dict[Hashable, int] = {}
 
@@ -89,10 +96,12 @@ def _varied(ranked: Sequence[Choice], count: int) -> list[Choice]:
         return choice.seconds * like * LIKE_TILES ** seen.get(choice.tiles, 0)
 
     while left and len(taken) < count:
-        best = min(left, key=counted)
+        certain = int(FORM * (len(taken) + 1))
+        scarce = [choice for choice in left if seen.get(choice.warp_specialised, 0) < certain]
+        best = min(scarce or left, key=counted)
         left.remove(best)
         taken.append(best)
-        for key in (best.kernels, best.tiles):
+        for key in (best.kernels, best.tiles, best.warp_specialised):
             seen[key] = seen.get(key, 0) + 1
     return taken
 
@@ -101,15 +110,35 @@ def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleO
     """Of one schedule: the first candidates of all launches, and other numbers of parts for the very first."""
     graph = scheduled.program.graph
     sizes = default_sizes(graph, options.sizes)
-    tried = [_first(candidates, options, DEPTH * count) for candidates in scheduled.candidates]
-    for rank in range(max(map(len, tried)) if all(tried) else 0):
-        chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in tried]
+    for rank, chosen in _combinations(scheduled.candidates, options, DEPTH * count):
         program = with_candidates(scheduled.program, chosen)
+        form = any(candidate.warp_specialised for candidate in chosen)
         tiles = tuple((*candidate.tiling.tiles.items(), candidate.tiling.resident) for candidate in chosen)
         for counts in _counts(program) if rank < 2 else [dict(program.choices)]:
             each = replace(scheduled, program=replace(program, choices=counts))
             seconds = program_cost(program, {**sizes, **graph.extents, **counts}, options.target)
-            yield Choice(_label(index, chosen, counts), each, seconds, (index, place), tiles)
+            yield Choice(_label(index, chosen, counts), each, seconds, (index, place), tiles, form)
+
+
+def _combinations(
+    launches: Sequence[Sequence[Candidate]], options: ScheduleOptions, count: int
+) -> Iterator[tuple[int, list[Candidate]]]:
+    """Candidates for all launches, each choice once: of any form, of those that are not warp-specialised, and of those
+    that are, beside launches that cannot be."""
+    every = [_first(candidates, options, count) for candidates in launches]
+    plain, special = (
+        [_first([each for each in tried if each.warp_specialised == form], options, count) for tried in launches]
+        for form in (False, True)
+    )
+    mixed = [one or other for one, other in zip(special, plain, strict=True)]
+    steps = [step for tried in (every, plain, mixed) for step in _in_step(tried)]
+    yield from {tuple(map(id, chosen)): (rank, chosen) for rank, chosen in reversed(steps)}.values()
+
+
+def _in_step(tried: Sequence[Sequence[Candidate]]) -> Iterator[tuple[int, list[Candidate]]]:
+    """For each launch the first, the second and so on, the last again where there are no more."""
+    for rank in range(max(map(len, tried)) if all(tried) else 0):
+        yield rank, [candidates[min(rank, len(candidates) - 1)] for candidates in tried]
 
 
 def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
@@ -147,14 +176,11 @@ def variants(
     pass_: Schedule,
     count: int,
     targets: Sequence[Target] = (),
-    *,
-    warp_specialise: bool = False,
 ) -> list[Variant]:
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    ``warp_specialise``: those whose kernels have a warp-specialised form are there in that form, too, the first of them
-    also without each part of the form.
+    The first that is warp-specialised is there without each part of that form, too.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -166,8 +192,7 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        forms = list(ablations()) if warp_specialise else []
-        lowered = _lowered_choices(choices(graphs, options, SPARE * count), options, count, forms, ctx)
+        lowered = _lowered_choices(choices(graphs, options, SPARE * count), options, count, ctx)
         found: list[Variant] = []
         failure: CleaveError | None = None
         for label, each in lowered:
@@ -182,23 +207,24 @@ def variants(
 
 
 def _lowered_choices(
-    ranked: Sequence[Choice], options: ScheduleOptions, count: int, forms: Sequence[Form], ctx: ir.Context
+    ranked: Sequence[Choice], options: ScheduleOptions, count: int, ctx: ir.Context
 ) -> list[tuple[str, ir.Module]]:
-    """``count`` different programs, each also in the first of ``forms``, the first that can be in all of them.
+    """``count`` different programs, the first that is warp-specialised in all forms of that.
 
-    Of equal modules the first: alternatives may have a program in common, and a warp-specialised form has as many
-    stages as fit, whatever the program says.
+    Of equal modules the first: alternatives may have a program in common.
     """
     found: dict[str, tuple[str, ir.Module]] = {}
-    programs = 0
+    forms, programs = list(ablations()), 0
     for choice in ranked:
         program = arranged(choice.scheduled, options)
-        plain = _lowered(program, LowerToTriton(), ctx)
-        programs += str(plain) not in found
-        specialised = list(_specialised(program, choice.label, ctx, forms))
-        for label, module in [(choice.label, plain), *specialised]:
+        if choice.warp_specialised:
+            modules = list(_specialised(program, choice.label, ctx, forms))
+            forms = forms[:1] if modules else forms
+        else:
+            modules = [(choice.label, _lowered(program, LowerToTriton(), ctx))]
+        programs += any(str(module) not in found for _, module in modules)
+        for label, module in modules:
             found.setdefault(str(module), (label, module))
-        forms = forms[:1] if specialised else forms
         if programs == count:
             break
     return list(found.values())
@@ -207,9 +233,9 @@ def _lowered_choices(
 def _specialised(
     program: TileProgram, label: str, ctx: ir.Context, forms: Sequence[Form]
 ) -> Iterator[tuple[str, ir.Module]]:
-    """The program with what kernels of it can be warp-specialised in these forms; nothing if none can."""
+    """The program in these forms; nothing if no kernel of it is lowered so."""
     for form in forms:
-        module = _lowered(program, LowerToTtgir(**asdict(form)), ctx)
+        module = _lowered(program, LowerToTtgir(**asdict(form), chosen=True), ctx)
         if any(TTGIR_TARGET in op.operation.attributes for op in module.body.operations):
             yield f"{label}, warp-specialised{form.label}", module
 

@@ -1,0 +1,171 @@
+"""Kernels of which one warp copies and warpgroups multiply (docs/hopper.md): which kernels can be.
+
+The lowering has the last word (``lowering/to_ttgir.py``). The same is derived here from the tile program alone, so that
+tilings can be ranked for this form: those that are best for it are not those that are best without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+
+from cleave.dialects.size import SizeLike
+from cleave.schedule.occupancy import is_matrix_product
+from cleave.schedule.target import Target
+from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
+from cleave.schedule.tile_sizes import bytes_of
+from cleave.schedule.warps import WGMMA_ROWS
+from cleave.schedule.workload import Workload, describable_loads
+
+ARCHITECTURES = ("sm_90",)
+BLOCKS = {1: 2, 2: 1}
+"""Of a multiprocessor, by consumers."""
+STAGES, MOST_STAGES = 2, 6
+RESERVED, ALIGNMENT = 2048, 1024
+"""Bytes of shared memory for barriers and what threads exchange, and of which buffers are multiples."""
+NARROWEST = 32
+"""Bytes of the shortest rows of tiles in shared memory."""
+THREADS = 128
+"""Of a consumer."""
+REGISTERS, REGISTERS_BASE = 232, 40
+"""A thread's of a consumer, and those of them that hold no tile."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """Each of ``consumers`` has an equal part of ``dim``; of nothing, where there is one."""
+
+    consumers: int = 1
+    dim: str = ""
+
+    def extent(self, ref: Ref, names: Set[str]) -> int:
+        """Of one consumer's tile along these dims together."""
+        whole = math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
+        return whole // self.consumers if self.dim in names & set(ref.names) else whole
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a kernel is in this form: bytes of shared memory, registers of each of a consumer's threads."""
+
+    division: Division
+    stages: int
+    shared: int
+    registers: int
+
+    @property
+    def warps(self) -> int:
+        """That compute."""
+        return THREADS // 32 * self.division.consumers
+
+
+def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLike], target: Target) -> Form | None:
+    """The form that the lowering gives a kernel; None where it has none, or would spill."""
+    if kernel.beside or target.arch not in ARCHITECTURES:
+        return None
+    tiles = _Tiles(kernel, describable_loads(kernel, known))
+    for division in (*tiles.divisions(), Division()):
+        stages, shared = tiles.stages(division, target)
+        if stages >= STAGES and tiles.multiplies(division):
+            registers = _registers(work, tiles, division)
+            return Form(division, stages, shared, registers) if registers <= REGISTERS else None
+    return None
+
+
+def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:
+    live = (work.live + tiles.computed_operands()) / division.consumers
+    return REGISTERS_BASE + math.ceil(live / (4 * THREADS))
+
+
+class _Tiles:
+    def __init__(self, kernel: Kernel, described: Set[Ref]) -> None:
+        self.kernel, self.described = kernel, described
+        self.everything = list(kernel.body.walk())
+        self.products = [i for i in self.everything if is_matrix_product(i)]
+
+    # --- the division ---
+
+    def divisions(self) -> Iterator[Division]:
+        """In two, along the longest dims first (as ``lowering/row_split.py`` does)."""
+        refused = {name for i in self.everything for name in self._kept_whole(i)}
+        shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.everything if _is_shared_out(i)]
+        extents = {dim.name: dim.size.value or 1 for ref in shared_out for dim in ref.tile.dims}
+        for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
+            everywhere = all(name in ref.names for ref in shared_out)
+            if everywhere and name not in refused and extent % 2 == 0:
+                yield Division(2, name)
+
+    def _kept_whole(self, instruction: Instruction) -> set[str]:
+        if instruction.op in ("contract", "reduce"):
+            return set(instruction.attrs["over"])
+        if instruction.op == "store":
+            return set(instruction.operands[0].names) - set(instruction.operands[1].names)
+        if instruction.op == "gather_load":
+            return set(instruction.attrs["dims"]) | set(instruction.result.names)
+        return set()
+
+    def multiplies(self, division: Division) -> bool:
+        """Whether a loop multiplies what descriptors load, and warpgroups can do all products."""
+        loops = [i.body for i in self.everything if i.body]
+        within = [load for body in loops for load in body.instructions if load.op in LOADS]
+        some = any(load.result in self.described for load in within)
+        matrices = any(len(load.result.names) > 1 and load.result not in self.described for load in within)
+        meets = any(i.op == "group_barrier" for i in self.everything)
+        return bool(self.products) and some and not matrices and not meets and all(
+            self._is_warpgroups(product, division) for product in self.products
+        )  # fmt: skip
+
+    def _is_warpgroups(self, product: Instruction, division: Division) -> bool:
+        left, right = _factors(product)
+        rows = division.extent(left, set(left.names) & set(product.result.names))
+        columns = division.extent(right, set(right.names) & set(product.result.names))
+        types = {left.tile.dtype, right.tile.dtype}
+        wide = rows % WGMMA_ROWS == 0 and columns % 8 == 0
+        return wide and right in self.described and len(types) == 1 and types <= {"f16", "bf16"}
+
+    def computed_operands(self) -> int:
+        """Bytes of left operands in registers: the largest."""
+        lefts = [_factors(product)[0] for product in self.products]
+        return max((bytes_of(left) for left in lefts if left not in self.described), default=0)
+
+    # --- shared memory ---
+
+    def stages(self, division: Division, target: Target) -> tuple[int, int]:
+        """How many fit, and bytes of all; 0 stages where tiles have no layout in shared memory."""
+        rings: dict[object, int] = {}
+        once = 0
+        for depth, block in _blocks(self.kernel.body):
+            for number, load in enumerate(i for i in block.instructions if i.results and i.result in self.described):
+                if _row_bytes(load.result) < NARROWEST:
+                    return 0, 0
+                size = bytes_of(load.result)
+                once += 0 if depth else size + ALIGNMENT
+                place = (load.operands[0], depth, number)
+                rings[place] = max(rings.get(place, 0), size if depth else 0)
+        each, capacity = sum(rings.values()), target.shared_per_block // BLOCKS[division.consumers] - RESERVED
+        stages = min(MOST_STAGES, (capacity - once) // max(each, 1))
+        return stages, once + stages * each
+
+
+def _is_shared_out(instruction: Instruction) -> bool:
+    return instruction.op in ("store", "contract")
+
+
+def _factors(product: Instruction) -> tuple[Ref, Ref]:
+    """The operand that has the rows of the result, and the other one."""
+    a, b = product.operands
+    first = product.result.names[0]
+    return (b, a) if first in b.names and first not in a.names else (a, b)
+
+
+def _row_bytes(tile: Ref) -> int:
+    columns = tile.tile.dims[-1].size.value or 1
+    return columns * bytes_of(tile) // max(1, tile.elements)
+
+
+def _blocks(block: Block, depth: int = 0) -> Iterator[tuple[int, Block]]:
+    yield depth, block
+    for instruction in block.instructions:
+        for body in instruction.bodies:
+            yield from _blocks(body, depth + 1)

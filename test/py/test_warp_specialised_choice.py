@@ -1,0 +1,90 @@
+"""Which tilings the scheduler chooses for warp-specialised kernels, and that the lowering makes them such."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import graphs
+import pytest
+from test_warp_specialised import matmul, normalised, swiglu
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.passes.tile_io import from_tile_program
+from cleave.schedule.candidates import Candidate
+from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule, with_candidates
+from cleave.schedule.target import target_named
+from cleave.tuner.candidates import choices
+
+SIZES = {"m": 4096, "n": 4096, "h": 32}
+
+
+def options(graph: Graph, target: str = "h200") -> ScheduleOptions:
+    sizes = {name: size for name, size in SIZES.items() if name not in graph.extents}
+    return ScheduleOptions(target_named(target), sizes, max_tilings=24, warp_specialise=True)
+
+
+@cache
+def scheduled(graph: Graph) -> Scheduled:
+    return schedule(graph.deduplicated(), options(graph))
+
+
+def specialised(found: Scheduled) -> list[Candidate]:
+    """The first of each tiling, of the first launch."""
+    fitting = [each for each in found.candidates[0] if each.warp_specialised]
+    return list({each.tiling.key: each for each in reversed(fitting)}.values())[::-1]
+
+
+def lowered(found: Scheduled, candidate: Candidate) -> bool:
+    program = with_candidates(found.program, [candidate, *(each[0] for each in found.candidates[1:])])
+    ctx = context(allow_unregistered=True)
+    with ctx, ir.Location.unknown(ctx):
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        LowerToTtgir(chosen=True).apply(ctx, module)
+        return any(TTGIR_TARGET in op.operation.attributes for op in module.body.operations)
+
+
+def attention() -> Graph:
+    return graphs.attention(division_last=True)
+
+
+@pytest.mark.parametrize("graph", [attention(), graphs.causal_attention(), matmul(), swiglu(), normalised()])
+def test_what_is_predicted_to_have_the_form_is_lowered_to_it(graph: Graph) -> None:
+    found = scheduled(graph)
+    tilings = specialised(found)
+    assert len(tilings) >= 4 and all(lowered(found, each) for each in tilings[:4])
+
+
+def test_softmax_beneath_products_is_worth_it() -> None:
+    """Two consumers, and keys in wide tiles; without the form the best tiles are others."""
+    best, *_ = scheduled(attention()).candidates[0]
+    assert best.warp_specialised and best.num_warps == 8
+    assert (best.tiling.tiles["m"], best.tiling.tiles["n"]) == (128, 128)
+    plain = next(each for each in scheduled(attention()).candidates[0] if not each.warp_specialised)
+    assert plain.tiling.tiles != best.tiling.tiles
+    assert best.cost.tensor < best.cost.running < plain.cost.running
+
+
+def without(graph: Graph, target: str = "h200") -> bool:
+    found = schedule(graph.deduplicated(), options(graph, target))
+    return not any(each.warp_specialised for launch in found.candidates for each in launch)
+
+
+def test_what_has_no_such_form() -> None:
+    """Products of f32, a right operand that is computed, another architecture."""
+    b = GraphBuilder("wide")
+    assert without(b.build(b.contract(b.input("m k=256", "f32"), b.input("k=256 n=256", "f32"), over=["k"])))
+    b = GraphBuilder("computed")
+    w = b.exp(b.input("k=256 n=256", "f16"))
+    assert without(b.build(b.contract(b.input("m k=256", "f16"), w, over=["k"], dtype="f16")))
+    assert without(attention(), "a100")
+
+
+def test_programs_to_measure_have_both_forms() -> None:
+    found = choices([attention().deduplicated()], options(attention()), 8)
+    assert len(found) == 8 and found[0].warp_specialised
+    assert 2 <= sum(choice.warp_specialised for choice in found) <= 6
+    assert found[0].seconds == min(choice.seconds for choice in found)
