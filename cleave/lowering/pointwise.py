@@ -160,14 +160,23 @@ def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     A difference is taken first: scaling its sides instead would leave the rounding of two large numbers.
     """
     tile, factor = lookup(x), LOG2E
-    owner = x.owner
-    if not isinstance(owner, ir.Block) and owner.name == "cleave.mul" and len(list(x.uses)) == 1:
-        constants = [_constant(operand) for operand in owner.operands]
-        for constant, other in zip(constants, reversed(list(owner.operands)), strict=True):
-            if constant is not None:
-                tile, factor = lookup(other), LOG2E * constant
+    product = constant_product(x)
+    if product and len(list(x.uses)) == 1:
+        tile, factor = lookup(product[0]), LOG2E * product[1]
     value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
     return aligned(replace(tile, value=value), layout.names, layout.shape).value
+
+
+def constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:
+    """What ``x`` is a product of, if one of the two is a constant."""
+    owner = x.owner
+    if isinstance(owner, ir.Block) or owner.name != "cleave.mul":
+        return None
+    for operand, other in zip(owner.operands, reversed(list(owner.operands)), strict=True):
+        constant = _constant(operand)
+        if constant is not None:
+            return other, constant
+    return None
 
 
 def _constant(x: ir.Value) -> float | None:

@@ -11,27 +11,20 @@ from collections.abc import Sequence
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Size, const
-from cleave.errors import CleaveError
-from cleave.passes.functions import ops_inside
 
 BLOCK_COUNT = "tile__blocks"
 """The symbol whose value is the number of blocks."""
 _MOST_TILES = 2**31 - 2**17
 """A grid has fewer than 2³¹; so a tile's number and the next one's are of 32 bits."""
 _MOST_BLOCKS = 2**16
-_MEETING = "cleave.group_barrier"
 _AHEAD = ("cleave.wait", "cleave.trigger")
 
 
 def loop_over_tiles(func: ir.Operation, grid: Sequence[Size]) -> None:
     """Put what depends on the tile into a loop over the tiles of ``grid``, which block 0 begins at 0.
 
-    CleaveError where the grid is not known, or blocks meet: all that do must run at once.
+    Not for blocks that meet: all that do must run at once.
     """
-    if not grid:
-        raise CleaveError("the number of its tiles is not known")
-    if any(op.name == _MEETING for op in ops_inside(func)):
-        raise CleaveError("its blocks meet at a barrier")
     facts = [*cleave.facts_of(func).texts, f"1 <= {BLOCK_COUNT}", f"{BLOCK_COUNT} <= {_MOST_BLOCKS}"]
     func.attributes["cleave.facts"] = cleave.attribute("strings", facts)
     block: ir.Block = func.regions[0].blocks[0]

@@ -103,9 +103,9 @@ class _Module:
     """The kernel divided in one way; until ``erase`` the TTIR of any part stands beside it."""
 
     def __init__(self, func: ir.Operation, around: Surroundings, split: Split, form: Form) -> None:
-        self.split, self.form = split, form
+        self.split, self.form = split, replace(form, persistent=form.persistent and bool(around.grid))
         with func.location:
-            self.func, self.source = _part(func, around, split, form)
+            self.func, self.source = _part(func, around, split, self.form)
         try:
             self._analyse()
         except CleaveError:

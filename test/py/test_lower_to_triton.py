@@ -14,7 +14,7 @@ from lowered import NUMPY, lower, run_lowered
 
 from cleave.bindings import context, ir
 from cleave.dialects.dims import parse
-from cleave.dialects.graph import Graph
+from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.passes.graph_io import from_graph
@@ -536,3 +536,21 @@ def test_softmax_of_logits_far_from_zero(offset: float) -> None:
     (expected,) = expected_results(plain, graph.name, logits, sizes)
     (actual,) = run_lowered(lower(tiled), graph.name, logits, sizes)
     assert np.linalg.norm(actual - expected) < 5e-7 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(("kind", "factor"), [("max", 0.3), ("max", -0.3), ("min", 1e30), ("max", 1e-40), ("max", 0.0)])
+def test_extrema_of_scaled_numbers(kind: Literal["max", "min"], factor: float) -> None:
+    """To the last bit, also where products overflow or are 0; NaN stays NaN."""
+    b = GraphBuilder("scaled")
+    x = b.input("m n=16", "f32")
+    graph = b.build(b.reduce(b.mul(x, b.constant(factor, "f32")), kind=kind, over=["n"]))
+    _, tiled = texts(graph, {"m": 40})
+    module = lower(tiled)
+    given = np.random.default_rng(0).standard_normal((7, 16)).astype(np.float32) * np.float32(1e10)
+    given[0, 3], given[1, 4], given[2, 5], given[3] = np.nan, np.inf, -np.inf, -0.0
+    (found,) = run_lowered(module, graph.name, [given], {"m": 7})
+    with np.errstate(all="ignore"):
+        expected = getattr(np, kind)(given * np.float32(factor), axis=1)
+    np.testing.assert_array_equal(found, expected)
+    text = str(module)
+    assert (text.index("tt.reduce") < text.index("arith.mulf")) == (factor > 0)

@@ -20,7 +20,6 @@ from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
-from cleave.passes.diagnostics import Diagnostic, collecting
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import RESIDENT, execute
 from cleave.schedule.scheduler import ScheduleOptions, schedule
@@ -100,18 +99,6 @@ def test_a_grid_of_two_axes() -> None:
     (found,) = execute(plan, {kernel.name: kernel.text for kernel in kernels}, [x, w])
     expected = x.astype(float) @ w.astype(float)
     assert plan.launches[0].persistent and np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
-
-
-def test_blocks_that_meet_stay_as_many_as_their_tiles() -> None:
-    text = tile_program(matmul())
-    launch = re.search(r"call @matmul__k0\([^\n]*", text)
-    assert launch
-    with CTX, ir.Location.unknown():
-        module = ir.Module.parse(text.replace(launch[0], ""))  # nothing says how large the grid is
-        remarks: list[Diagnostic] = []
-        with collecting(remarks.append):
-            LowerToTtgir().apply(CTX, module)
-    assert "the number of its tiles is not known" in remarks[0].message
 
 
 def _error(graph: Graph, kernel: str, text: str) -> str:
