@@ -69,6 +69,10 @@ class Facts:
         """
         return cls(texts)
 
+    def given(self, values: Mapping[str, int]) -> Facts:
+        """These facts and that the symbols have these values. CleaveError where one of them cannot have its value."""
+        return Facts((*self.texts, *(f"{name} = {value}" for name, value in values.items()))) if values else self
+
     @property
     def definitions(self) -> Mapping[str, Size]:
         """The defined symbols, in terms of those that are not."""

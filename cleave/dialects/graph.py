@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from cleave.dialects import ops
-from cleave.dialects.dims import Answer, Dim, Facts, Size, const, parse
+from cleave.dialects.dims import Answer, Dim, Facts, Size, const, parse, sym
 from cleave.dialects.ops import TensorType
 from cleave.errors import CleaveError
 
@@ -169,6 +169,7 @@ class GraphBuilder:
         self.facts = facts if isinstance(facts, Facts) else Facts.parse(tuple(facts))
         self.extents = dict(extents or {})
         self.inputs: list[Value] = []
+        self._known: tuple[dict[str, int], Facts] = {}, self.facts
 
     def input(self, dims: str | Sequence[Dim], dtype: str, location: str | None = None) -> Value:
         """A new argument; ``dims`` as in ``"kv m d=64"``: an integer size gives the dim's symbol that extent."""
@@ -199,11 +200,18 @@ class GraphBuilder:
         """Append an op; ``dtype`` and ``order`` where the table leaves them free."""
         attrs = {k.rstrip("_"): tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         types = [operand.type for operand in operands]
-        result = ops.infer(name, types, attrs, self.facts)
+        facts = self._facts()
+        result = ops.infer(name, types, attrs, facts)
         dims = result.dims if order is None else tuple(Dim(n, result.size(n)) for n in order)
         result = TensorType(dims, dtype or result.dtype)
-        ops.check_result(name, types, attrs, result, self.facts)
+        ops.check_result(name, types, attrs, result, facts)
         return Value(name, operands, result, attrs, location)
+
+    def _facts(self) -> Facts:
+        """The facts, static extents among them."""
+        if self._known[0] != self.extents:
+            self._known = dict(self.extents), self.facts.given(self.extents)
+        return self._known[1]
 
     def constant(self, value: float | int | bool, dtype: str, dims: Sequence[Dim] = ()) -> Value:
         return Value("constant", (), TensorType(tuple(dims), dtype), {"value": value})
@@ -214,4 +222,45 @@ class GraphBuilder:
         raise AttributeError(name)
 
     def build(self, *outputs: Value) -> Graph:
-        return Graph(self.name, tuple(self.inputs), outputs, self.facts, dict(self.extents))
+        return one_size_each(Graph(self.name, tuple(self.inputs), outputs, self.facts, dict(self.extents)))
+
+
+def one_size_each(graph: Graph) -> Graph:
+    """The graph with the symbol of a dim's name as its size, where that is known to be equal and is in use.
+
+    ``e=32`` beside a dim ``e`` of that extent is ``e``; ``h`` and ``e`` merged to ``d`` beside a dim ``d`` are ``d``.
+    """
+    values = graph.topological()
+    bare = {dim.name for value in values for dim in value.dims if dim.size is sym(dim.name)}
+    if all(dim.size is sym(dim.name) or dim.name not in bare for value in values for dim in value.dims):
+        return graph
+    return _Sizes(graph, frozenset(bare)).rewritten()
+
+
+class _Sizes:
+    def __init__(self, graph: Graph, bare: frozenset[str]) -> None:
+        self.graph, self.bare = graph, bare
+        self.facts = graph.facts.given(graph.extents)
+
+    def rewritten(self) -> Graph:
+        new: dict[Value, Value] = {}
+        for value in self.graph.topological():
+            type_ = TensorType(tuple(map(self._dim, value.dims)), value.dtype)
+            attrs = {key: self._attr(attr) if key in _DIMS else attr for key, attr in value.attrs.items()}
+            operands = tuple(new[operand] for operand in value.operands)
+            new[value] = Value(value.op, operands, type_, attrs, value.location)
+        inputs, outputs = (tuple(new[value] for value in values) for values in (self.graph.inputs, self.graph.outputs))
+        return replace(self.graph, inputs=inputs, outputs=outputs)
+
+    def _dim(self, dim: Dim) -> Dim:
+        own = sym(dim.name)
+        same = dim.name in self.bare and self.facts.equal(dim.size, own) is Answer.YES
+        return Dim(dim.name, own) if same else dim
+
+    def _attr(self, attr: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(attr, tuple):
+            return tuple(str(self._dim(Dim.parse(text))) if "=" in text else text for text in attr)
+        return str(self._dim(Dim.parse(attr))) if "=" in attr else attr
+
+
+_DIMS = frozenset(("into", "to", "dim"))

@@ -254,7 +254,9 @@ def infer_slice(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> Tens
     whole = types[0].size(name)
     _require_new(into.name, types[0].dims, [name])
     if facts.less(whole, offset + into.size) is Answer.YES:
-        raise CleaveError(f"the slice [{offset}, {offset + into.size}) leaves dimension '{name}' of size {whole}")
+        raise CleaveError(
+            f"the slice [{offset}, {offset + into.size}) leaves dimension '{name}' of size {facts.simplify(whole)}"
+        )
     return TensorType(_replace(types[0].dims, name, [into]), types[0].dtype)
 
 

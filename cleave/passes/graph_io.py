@@ -8,7 +8,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import sym
 from cleave.dialects.empty_rows import zero_empty_rows
-from cleave.dialects.graph import Graph, Value
+from cleave.dialects.graph import Graph, Value, one_size_each
 from cleave.dialects.ops import OPS, TensorType
 from cleave.errors import CleaveError
 
@@ -37,9 +37,16 @@ def to_graph(func: ir.Operation) -> Graph:
             outputs = tuple(values[operand] for operand in op.operation.operands)
             name = ir.StringAttr(func.attributes["sym_name"]).value
             inputs = tuple(values[argument] for argument in block.arguments)
-            return Graph(name, inputs, outputs, cleave.facts_of(func), extents)
+            return _one_size_each(Graph(name, inputs, outputs, cleave.facts_of(func), extents), func)
         _add(op.operation, values, extents)
     raise CleaveError("the function does not return", func.location)
+
+
+def _one_size_each(graph: Graph, func: ir.Operation) -> Graph:
+    try:
+        return one_size_each(graph)
+    except CleaveError as error:
+        raise error.at(func.location) from None
 
 
 def _add(op: ir.Operation, values: dict[ir.Value, Value], extents: dict[str, int]) -> None:
@@ -64,13 +71,15 @@ def _decode(value: ir.Value, op: ir.Operation, extents: dict[str, int]) -> Tenso
 
 def from_graph(graph: Graph, module: ir.Module, attributes: Mapping[str, ir.Attribute] | None = None) -> ir.Operation:
     """Append the graph to ``module`` as a function; returns its ``func.func``."""
-    with ir.InsertionPoint(module.body), ir.Location.unknown(module.context):
+    with ir.InsertionPoint(module.body), ir.Location.unknown(module.context) as nowhere:
         types = [cleave.tensor_type(value.type, graph.extents) for value in graph.inputs]
+        places = [cleave.location(value.location) for value in graph.inputs]
         results = [cleave.tensor_type(value.type, graph.extents) for value in graph.outputs]
-        func = _create_func(graph.name, ir.FunctionType.get(types, results), dict(attributes or {}))
+        with places[0] if places else nowhere:
+            func = _create_func(graph.name, ir.FunctionType.get(types, results), dict(attributes or {}))
         if graph.facts.texts:
             func.attributes["cleave.facts"] = cleave.attribute("strings", graph.facts.texts)
-        block = ir.Block.create_at_start(func.regions[0], types)
+        block = ir.Block.create_at_start(func.regions[0], types, places)
         _fill(graph, block)
     return func
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cleave.bindings import ir
@@ -51,10 +52,11 @@ def _body_problems(func: ir.Operation) -> list[CleaveError]:
         return [error.at(func.location)]
     problems: list[CleaveError] = []
     shapes: dict[str, tuple[int, ir.Operation]] = {}
+    static = cache(lambda: facts.given(_static_extents(func)))
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         try:
-            _check_op(op, facts)
+            _check_op(op, facts, static)
             _check_extents(op, shapes)
         except CleaveError as error:
             text = f"'{op.name}' {error.message}" if op.name.startswith("cleave.") else error.message
@@ -86,7 +88,29 @@ def _known(names: frozenset[str] | dict[str, str] | set[str]) -> str:
     return f"known here: {', '.join(sorted(names)) or 'none'}"
 
 
-def _check_op(op: ir.Operation, facts: Facts) -> None:
+def _static_extents(func: ir.Operation) -> dict[str, int]:
+    """The symbols whose value the types of the function fix."""
+    found: dict[str, int] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for type_, extents in map(cleave.decode, _named_types(op)):
+            own = zip(type_.dims, extents, strict=True)
+            found.update((dim.name, extent) for dim, extent in own if extent is not None and dim.size is sym(dim.name))
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _named_types(op: ir.Operation) -> Iterator[ir.Type]:
+    """The types with named dims of the op's results and of the arguments of its blocks."""
+    values = [*op.results, *(argument for region in op.regions for block in region for argument in block.arguments)]
+    types = (value.type for value in values)
+    return (type_ for type_ in types if isinstance(type_, ir.RankedTensorType) and "#cleave.dims" in str(type_))
+
+
+def _check_op(op: ir.Operation, facts: Facts, static: Callable[[], Facts]) -> None:
+    """``static``: the facts with the static extents, which are rarely needed."""
     if op.name == "func.call":
         for error in _unknown_attrs(op, CALL_ATTRS):
             raise error
@@ -98,7 +122,11 @@ def _check_op(op: ir.Operation, facts: Facts) -> None:
         _check_kernel_op(op, spec)
         return
     types = [cleave.tensor_type_of(operand) for operand in op.operands]
-    check_result(spec.name, types, cleave.plain_attrs(op, spec), cleave.tensor_type_of(op.results[0]), facts)
+    attrs, result = cleave.plain_attrs(op, spec), cleave.tensor_type_of(op.results[0])
+    try:
+        check_result(spec.name, types, attrs, result, facts)
+    except CleaveError:
+        check_result(spec.name, types, attrs, result, static())
     if spec.name == "constant":
         _check_number(op, "value", str(ir.RankedTensorType(op.results[0].type).element_type))
 
@@ -195,11 +223,7 @@ def _check_access(op: ir.Operation, spec: OpSpec) -> None:
 
 def _check_extents(op: ir.Operation, shapes: dict[str, tuple[int, ir.Operation]]) -> None:
     """Every symbol has one extent in a function; a size with a known value agrees with the extent on the type."""
-    values = [*op.results, *(argument for region in op.regions for block in region for argument in block.arguments)]
-    for value in values:
-        if not isinstance(value.type, ir.RankedTensorType) or "#cleave.dims" not in str(value.type):
-            continue
-        type_, extents = cleave.decode(value.type)
+    for type_, extents in map(cleave.decode, _named_types(op)):
         for dim, extent in zip(type_.dims, extents, strict=True):
             if extent is None:
                 continue

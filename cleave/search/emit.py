@@ -39,7 +39,7 @@ class Emitter:
         self.precise = precise
         self.source, self.lifter, self.space, self.feeds = source, lifter, emission.space, emission.feeds
         self.sizes = lifter.algebra.sizes
-        self.builder = GraphBuilder(source.name, emission.facts)
+        self.builder = GraphBuilder(source.name, emission.facts, source.extents)
         floats = {value.dtype for value in source.topological()}
         self.compute = "f64" if "f64" in floats else "f32"
         self.views = Views(self.builder, self.sizes)

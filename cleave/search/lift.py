@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from cleave.dialects import ops, rounding
-from cleave.dialects.dims import Dim, Size
+from cleave.dialects.dims import Dim, Size, const
 from cleave.dialects.graph import Graph, Value
 from cleave.search.binders import Algebra
 from cleave.search.normal_form import HALF
@@ -74,6 +74,17 @@ class Lifter:
         for dim in value.dims:
             if sizes.setdefault(dim.name, dim.size) is not dim.size:
                 raise Unliftable(f"dimension '{dim.name}' has two sizes, {sizes[dim.name]} and {dim.size}")
+        if value.op in _GIVEN:
+            name, size = _GIVEN[value.op](value)
+            self._same(size, value.size(name))
+
+    def _same(self, a: Size, b: Size) -> bool:
+        """Whether the sizes are one; where only static extents make them so, the normal forms rely on these."""
+        symbols, extents = a.symbols | b.symbols, self.algebra.extents
+        if a is b or not symbols <= extents.keys() or a.evaluate(extents) != b.evaluate(extents):
+            return a is b
+        self.algebra.fixed.update((symbol, extents[symbol]) for symbol in sorted(symbols))
+        return True
 
     def form(self, value: Value, args: list[Poly]) -> Poly:
         """The op applied to normal forms, without the rounding of its result."""
@@ -165,7 +176,7 @@ class Lifter:
         if len(names) != 2:
             return self._leaf(value, args)
         outer, inner = (value.operands[0].size(name) for name in names)
-        if outer * inner is not value.size(into):
+        if not self._same(outer * inner, value.size(into)):
             return self._leaf(value, args)
         pieces = {name: Piece(into, first, outer, inner) for name, first in zip(names, (True, False), strict=True)}
         return self.algebra.substitute(args[0], pieces)
@@ -272,6 +283,24 @@ _FLOAT: dict[str, Callable[[Algebra, Value, list[Poly]], Poly]] = {
     "contract": _contract,
     "reduce": _reduce,
 }
+
+
+def _renamed(value: Value) -> tuple[str, Size]:
+    return ops.parse_dim(value.attrs["to"]).name, value.operands[0].size(value.attrs["from"])
+
+
+def _merged(value: Value) -> tuple[str, Size]:
+    sizes = (value.operands[0].size(name) for name in value.attrs["dims"])
+    return ops.parse_dim(value.attrs["into"]).name, math.prod(sizes, start=const(1))
+
+
+def _joined(value: Value) -> tuple[str, Size]:
+    one, two = (operand.size(name) for operand, name in zip(value.operands, value.attrs["dims"], strict=True))
+    return ops.parse_dim(value.attrs["into"]).name, one + two
+
+
+#: Of ops that make a dim of others: its name, and the size that they give it.
+_GIVEN: dict[str, Callable[[Value], tuple[str, Size]]] = {"rename": _renamed, "merge": _merged, "concat": _joined}
 
 _STRUCTURE: dict[str, Callable[[Lifter, Value, list[Poly]], Poly]] = {
     "constant": Lifter.constant,

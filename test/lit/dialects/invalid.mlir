@@ -22,7 +22,7 @@ func.func @result_dims(%a: !A, %b: !B) -> !C {
 
 // -----
 
-!A = tensor<4x8xf32, #cleave.dims<["m", "k"]>>
+!A = tensor<4x?xf32, #cleave.dims<["m", "k"]>>
 !B = tensor<4x8xf32, #cleave.dims<["m", "k=8"]>>
 func.func @not_provable(%a: !A, %b: !B) -> !A {
   // expected-error @+2 {{'cleave.add' cannot prove that dimension 'k' has one size: k and, in operand 1, 8}}
