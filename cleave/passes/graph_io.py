@@ -71,7 +71,8 @@ def _decode(value: ir.Value, op: ir.Operation, extents: dict[str, int]) -> Tenso
 
 def from_graph(graph: Graph, module: ir.Module, attributes: Mapping[str, ir.Attribute] | None = None) -> ir.Operation:
     """Append the graph to ``module`` as a function; returns its ``func.func``."""
-    with ir.InsertionPoint(module.body), ir.Location.unknown(module.context) as nowhere:
+    nowhere = ir.Location.unknown(module.context)
+    with ir.InsertionPoint(module.body), nowhere:
         types = [cleave.tensor_type(value.type, graph.extents) for value in graph.inputs]
         places = [cleave.location(value.location) for value in graph.inputs]
         results = [cleave.tensor_type(value.type, graph.extents) for value in graph.outputs]

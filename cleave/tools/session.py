@@ -24,6 +24,8 @@ from cleave.tools.isolation import Watch
 
 _SEPARATOR = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
 _ANONYMOUS = "-"  # MLIR's name for text that is in no file
+_LOWERED = "cleave.kernel_module"  # what marks the modules that hold Triton's ops
+_TRITON = frozenset(("tt", "ttg", "ttng"))
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,25 @@ class Session:
         start = time.perf_counter()
         try:
             with self.ctx:
-                return self._parsed(chunk)
+                return self._parsed_as_written(chunk)
         except MLIRError:
             self._ensure_error(*self._unexplained_parse_error())
             return None
         finally:
             self.watch.forward()
             self.instrumentation.record("parser", time.perf_counter() - start)
+
+    def _parsed_as_written(self, chunk: Chunk | None) -> ir.Module | None:
+        """With Triton's ops, which MLIR does not know, where the text is what ``--lower-to-triton`` has written."""
+        lowered = _LOWERED in chunk.text if chunk else _LOWERED.encode() in self.source.data
+        self.ctx.allow_unregistered_dialects = self.options.allow_unregistered or lowered
+        module = self._parsed(chunk)
+        if not lowered or self.options.allow_unregistered:
+            return module
+        unknown = _unknown_ops(module)
+        for op in unknown:
+            self._report_all(CleaveError(f"'{op.name}' is an op of no known dialect", op.location, (_ALLOW,)))
+        return None if unknown else module
 
     def _parsed(self, chunk: Chunk | None) -> ir.Module:
         """MLIR reads a named file itself, for the file name in locations; a part gets blank lines before it."""
@@ -235,3 +249,19 @@ class Session:
         line_start = text.rfind("\n", 0, bare.start()) + 1
         position = Position(self.source.name, text.count("\n", 0, bare.start()) + 1, bare.start() - line_start + 1)
         return f'ops of Cleave have the generic form only: "cleave.{bare["op"]}"(%operand) : (type) -> type', position
+
+
+_ALLOW = "--allow-unregistered-dialect lets ops of unknown dialects through"
+
+
+def _unknown_ops(module: ir.Module) -> list[ir.Operation]:
+    """The ops of dialects that neither MLIR nor Triton has."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name.partition(".")[0] not in _TRITON and not op.context.is_registered_operation(op.name):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
