@@ -56,8 +56,13 @@ def fake_torch() -> Any:
     cuda = SimpleNamespace(
         device=_device, current_stream=lambda: SimpleNamespace(cuda_stream=7), current_device=lambda: 0
     )
-    names = {name: f"torch.{name}" for name in ("float16", "float32", "int32")}
-    return SimpleNamespace(Tensor=Tensor, cuda=cuda, empty=lambda s, dtype, device: Tensor(s, dtype), **names)
+    names = {name: f"torch.{name}" for name in ("float16", "float32", "int32", "uint8")}
+    return SimpleNamespace(
+        Tensor=Tensor,
+        cuda=cuda,
+        empty=lambda s, dtype, device: Tensor(s if isinstance(s, tuple) else (s,), dtype),
+        **names,
+    )
 
 
 def stub_driver(folder: Path) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cleave.errors import CleaveError
+from cleave.runtime.counters import counters_of
 from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, Described, bind
 from cleave.runtime.cuda_driver import Driver, TensorMap, shared_driver
 from cleave.runtime.cuda_launch import Launcher, Ready, Shape, Slot
@@ -81,6 +82,7 @@ class Program:
     def __init__(self, plan: LaunchPlan, kernels: Mapping[str, Kernel], driver: Driver | None = None) -> None:
         self.plan, self.kernels = plan, dict(kernels)
         self.driver = driver or shared_driver()
+        self._counters = counters_of(self.driver)
         self._functions: dict[tuple[int, str], int] = {}
         self._ready: dict[Any, Ready] = {}
         self._lock = threading.Lock()
@@ -100,11 +102,15 @@ class Program:
         current GPU, not row-major where the kernels need that, or not aligned to 16 bytes.
         """
         ready, addresses, owners = self._in_place(inputs, allocate, sizes or {})
+        self.count(ready, addresses, owners, stream, allocate)
         return self.run(ready, addresses, owners, stream)
 
     def prepare(self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int] | None = None) -> Call:
         """The call without its launches. Parameters and errors as in ``__call__``."""
         ready, addresses, owners = self._in_place(inputs, allocate, sizes or {})
+        for root, size in ready.bound.zeroed:
+            owners[root] = self.driver.array((size // 4,), "i32")
+            addresses[root] = owners[root].data_ptr()
         slot = self._filled(ready, addresses)
         unzeroed = [(addresses[root], size) for root, size in ready.bound.zeroed]
         return Call(self, _results(ready.bound, owners), slot, tuple(owners), unzeroed)
@@ -112,8 +118,6 @@ class Program:
     def run(self, ready: Ready, addresses: Sequence[int], owners: Sequence[Any], stream: int) -> list[Any]:
         """Launch for inputs and allocated memory at these addresses; ``owners`` are the objects that hold them."""
         slot = self._filled(ready, addresses)
-        for root, size in ready.bound.zeroed:
-            self.driver.fill_zeros(addresses[root], size, stream)
         slot.launch(stream)
         ready.free.append(slot)
         return _results(ready.bound, owners)
@@ -121,13 +125,18 @@ class Program:
     def _in_place(
         self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int]
     ) -> tuple[Ready, list[int], list[Any]]:
-        """What is remembered of such inputs; the addresses and owners of these and of new memory."""
+        """What is remembered of such inputs; the addresses and owners of these and of new memory.
+
+        Counters have the address 0.
+        """
         try:
             ready = self.ready(inputs, sizes)
             addresses = input_addresses(self.plan, inputs, self.driver)
             owners = list(inputs)
+            counters = {root for root, _ in ready.bound.zeroed}
             for spec, shape in ready.bound.allocated:
-                address, owner = _allocated(spec, shape, allocate)
+                is_counter = len(owners) in counters
+                address, owner = (0, None) if is_counter else _allocated(spec, shape, allocate)
                 addresses.append(address)
                 owners.append(owner)
             return ready, addresses, owners
@@ -148,6 +157,15 @@ class Program:
                     self._ready.clear()
                 self._ready[key] = found
         return found
+
+    def count(self, ready: Ready, addresses: list[int], owners: list[Any], stream: int, allocate: Allocator) -> None:
+        """Put in where the counters of the next launches on ``stream`` are."""
+        for root, size in ready.bound.zeroed:
+            found = self._counters.address(size, stream)
+            if found is None:
+                found, owners[root] = _allocated(*ready.bound.allocated[root - len(self.plan.arguments)], allocate)
+                self.driver.fill_zeros(found, size, stream)
+            addresses[root] = found
 
     def _filled(self, ready: Ready, addresses: Sequence[int]) -> Slot:
         try:

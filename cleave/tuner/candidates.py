@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from cleave.bindings import context, ir
@@ -227,7 +227,15 @@ def _lowered_choices(
             found.setdefault(str(module), (label, module))
         if programs == count:
             break
-    return list(found.values())
+    return list(_told_apart(found.values()))
+
+
+def _told_apart(programs: Iterable[tuple[str, ir.Module]]) -> Iterator[tuple[str, ir.Module]]:
+    """Numbers on labels that came before: results are kept by label."""
+    seen: dict[str, int] = {}
+    for label, module in programs:
+        number = seen[label] = seen.get(label, 0) + 1
+        yield (f"{label} ({number})" if number > 1 else label), module
 
 
 def _specialised(

@@ -10,7 +10,7 @@ from typing import Any
 from cleave.errors import CleaveError
 
 FLUSHED = 256 * 2**20
-"""Bytes written before each run: several times the L2 cache."""
+"""Bytes read before each run: several times the L2 cache. Written ones would have to leave the cache during the run."""
 COPIED = 2 * 2**30
 """Bytes of a copy that measures the bandwidth: the GPU's copy engines, and short copies, are slower."""
 HEAD_START = 400_000
@@ -29,11 +29,11 @@ def torch_on_gpu() -> Any:
 
 
 class Timer:
-    """Times functions on the current GPU, each after the L2 cache was overwritten."""
+    """Times functions on the current GPU, each with nothing of its own in the L2 cache."""
 
     def __init__(self, runs: int = 20, warm_up: int = 3) -> None:
         self.torch, self.runs, self.warm_up = torch_on_gpu(), runs, warm_up
-        self.flush = self.torch.empty(FLUSHED, dtype=self.torch.int8, device="cuda")
+        self.flush = self.torch.zeros(FLUSHED // 4, dtype=self.torch.float32, device="cuda")
 
     def microseconds(self, call: Callable[[], Any]) -> float:
         """The median; as a CUDA graph where the call can be captured, so that the host's part does not count."""
@@ -43,7 +43,7 @@ class Timer:
         torch, times = self.torch, []
         for index in range(self.runs + self.warm_up):
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            self.flush.zero_()
+            self.flush.sum()
             torch.cuda._sleep(HEAD_START)
             start.record()
             call()

@@ -162,7 +162,7 @@ def test_arrays_of_cupy() -> None:
         (lambda: [random(4, 8), random(9, 5)], "'k'"),
         (lambda: [random(4, 8, dtype=torch.float32), random(8, 5)], "f16"),
         (lambda: [random(4, 8), random(8)], "rank|dims|dimension"),
-        (lambda: [random(4, 8), random(8, 5, device="cpu")], "w"),
+        (lambda: [random(4, 8), random(8, 5, device="cpu")], "argument 1 on cpu"),
     ],
     ids=["sizes", "dtype", "rank", "device"],
 )
@@ -173,8 +173,8 @@ def test_wrong_tensors_are_named(tensors: Callable[[], list[Any]], message: str)
 
 
 def test_what_a_call_costs_on_the_host() -> None:
-    """The least of several series: other work on the machine only adds."""
-    results: list[str] = []
+    """The least of several series: other work on the machine only adds. ``-s`` shows it."""
+    results, slow = list[str](), False
     for name, function, tensors in (
         ("product", product, [random(16, 64), random(64, 16)]),
         ("attention", attention, operands()),
@@ -190,8 +190,9 @@ def test_what_a_call_costs_on_the_host() -> None:
             series.append(1e4 * (time.perf_counter() - start))
         torch.cuda.synchronize()
         results.append(f"{name} {min(series):.1f} µs")
-        assert min(series) < OVERHEAD, results
+        slow |= min(series) > OVERHEAD
     print("a call on the host:", ", ".join(results))
+    assert not slow
 
 
 def test_tuning_goes_on_where_it_was(tmp_path: Path) -> None:

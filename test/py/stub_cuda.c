@@ -94,7 +94,12 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
   return 0;
 }
 int cuStreamIsCapturing(void *stream, int *status) { *status = (uintptr_t)stream >= 500; return 0; }
-int cuMemAlloc_v2(uint64_t *address, size_t size) { *address = 1ull << 38; return 0; }
+static uint64_t allocated;
+int cuMemAlloc_v2(uint64_t *address, size_t size) {
+  *address = (1ull << 38) + allocated;
+  allocated += (size + 255) / 256 * 256;
+  return 0;
+}
 int cuMemFree_v2(uint64_t address) { return 0; }
 int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void *stream) {
   LOG("fill %lu with %zu of %u stream %lu\n", (unsigned long)address, count, value, (unsigned long)(uintptr_t)stream);

@@ -60,7 +60,7 @@ class Memory:
     given: list[FakeTensor] = field(default_factory=list)
 
     def __call__(self, shape: tuple[int, ...], dtype: str) -> FakeTensor:
-        name = {"f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32"}[dtype]
+        name = {"f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32", "i8": "torch.int8"}[dtype]
         self.given.append(FakeTensor(WORKSPACE + 2**20 * len(self.given), shape, name))
         return self.given[-1]
 
@@ -339,7 +339,7 @@ def test_blocks_that_meet_are_launched_together_where_there_is_room(stub: Stub) 
     fitting, too_many = shared_call(stub, 2), shared_call(stub, 3)  # 6 and 9 blocks
     stub.reset()
     fitting.launch(77)
-    counters = WORKSPACE + 2 * 2**20
+    counters = int(stub.log[0].split()[1])
     assert stub.log[0] == f"fill {counters} with 3 of 0 stream 77"
     launch = f"with 2 = 1: launch all grid 6 1 1 block 128 1 1 shared 0 stream 77: {X} {counters} 0 0"
     assert stub.log[1:] == [launch]
@@ -356,6 +356,29 @@ def test_counters_are_zeroed_once_outside_graphs_and_in_each_graph_before(stub: 
         call.launch(stream)
         fills.append("fill" in stub.log[0])
     assert fills == [True, True, True, False, False]
+
+
+def test_calls_share_the_counters_of_their_stream_and_those_of_graphs_have_their_own(stub: Stub) -> None:
+    program = Program(SHARED, {**KERNELS, "all": Kernel("all", b"all:8,8,8,8", 0, 4)}, stub.driver)
+    counters: dict[str, list[int]] = {}
+    fills: list[str] = []
+    for name, stream in [(name, int(name)) for name in "77 77 78 501 501 77 502".split()]:
+        stub.reset()
+        program([FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], Memory(), stream, {"s": 2})
+        counters.setdefault(name, []).append(int(stub.log[-1].split()[-3]))
+        fills.append(name if any("fill" in line for line in stub.log) else "")
+    assert len(set(counters["77"])) == 1 and counters["77"][0] != counters["78"][0]
+    captured = counters["501"] + counters["502"]
+    assert len({*captured, counters["77"][0], counters["78"][0]}) == 5, "each launch in a graph has its own"
+    assert fills == ["77", "", "78", "", "", "", ""], "zeroed outside graphs, once"
+
+
+def test_a_graph_zeroes_counters_that_no_call_before_it_left(stub: Stub) -> None:
+    program = Program(SHARED, {**KERNELS, "all": Kernel("all", b"all:8,8,8,8", 0, 4)}, stub.driver)
+    memory = Memory()
+    program([FakeTensor(X, (33, 100)), FakeTensor(W, (100, 64))], memory, 501, {"s": 2})
+    (fill,) = [line for line in stub.log if "fill" in line]
+    assert int(fill.split()[1]) in [given.address for given in memory.given] and fill.endswith("of 0 stream 501")
 
 
 def test_no_driver_says_so() -> None:
@@ -386,8 +409,9 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Memory:
     """A module ``torch`` with a stream of its own; what it allocates."""
     memory = Memory()
 
-    def empty(shape: tuple[int, ...], dtype: str, device: Any) -> TorchTensor:
-        made = memory(shape, {"float16": "f16", "float32": "f32"}[dtype])
+    def empty(shape: tuple[int, ...] | int, dtype: str, device: Any) -> TorchTensor:
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        made = memory(shape, {"float16": "f16", "float32": "f32", "uint8": "i8"}[dtype])
         return TorchTensor(made.address, shape, made.dtype)
 
     cuda = SimpleNamespace(
@@ -397,7 +421,13 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Memory:
         current_device=lambda: 0,
     )
     module = SimpleNamespace(
-        Tensor=TorchTensor, cuda=cuda, empty=empty, float16="float16", float32="float32", contiguous_format=""
+        Tensor=TorchTensor,
+        cuda=cuda,
+        empty=empty,
+        float16="float16",
+        float32="float32",
+        uint8="uint8",
+        contiguous_format="",
     )
     monkeypatch.setitem(sys.modules, "torch", module)
     return memory
