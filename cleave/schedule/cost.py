@@ -43,10 +43,10 @@ REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
 """Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
 kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
-SIMPLE, HAND_OVER, IN_ORDER = 0.7, 0.03e-6, 0.6
-"""Of warp-specialised kernels: elements of simple register code as a share of the rate of multiply-adds (part of it
-hides beneath other instructions); seconds that the barriers of an iteration take; and, as ``OVERLAP``, for products and
-register code of loops that wait for their products before anything else can run."""
+SIMPLE, HAND_OVER, IN_ORDER = 0.36, 0.02e-6, 0.6
+"""Of warp-specialised kernels: elements of simple register code as a share of the rate of multiply-adds; seconds that
+the barriers of an iteration take; and, as ``OVERLAP``, for products and register code of loops that wait for their
+products before anything else can run."""
 REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED, EDGE_REGISTERS = 40, 0.3, 8
 """In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more, and
 those of a second loop for iterations with masks."""
@@ -57,7 +57,7 @@ class Cost:
     """Predicted seconds of one kernel by what bounds it, and its resources per block (bytes; registers per thread).
 
     ``latency``: the blocks of one multiprocessor after one another, each as if alone. ``start``: what even a kernel
-    with nothing to do takes. ``overlap`` and ``traffic_overlap``: as ``OVERLAP``.
+    with nothing to do takes. ``overlap``, ``traffic_overlap`` and ``unit_overlap``: as ``OVERLAP``.
     """
 
     dram: float
@@ -73,11 +73,12 @@ class Cost:
     waves: int
     shared: int
     registers: int
+    unit_overlap: float = OVERLAP
 
     @property
     def running(self) -> float:
         """Without the launch."""
-        units = _overlapped(self.tensor, self.special + self.alu, OVERLAP)
+        units = _overlapped(self.tensor, self.special + self.alu, self.unit_overlap)
         traffic = _overlapped(self.dram, self.l2, self.traffic_overlap)
         throughput = _overlapped(traffic, units, self.traffic_overlap)
         return self.start + _overlapped(throughput, self.latency, self.overlap)
@@ -231,7 +232,8 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     together = sum(chain.trips * _specialised_iteration(chain, form.stages, resident, target) for chain in work.chains)
     stored = resident * work.stored * target.sms / target.l2_bandwidth
     latency = waves * (target.block_latency + target.load_latency + together + stored)
-    return replace(whole, latency=latency, overlap=0.0, waves=waves)
+    hidden = OVERLAP_DESCRIBED
+    return replace(whole, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0, unit_overlap=hidden)
 
 
 def _specialised_iteration(chain: Chain, num_stages: int, resident: int, target: Target) -> float:
@@ -245,6 +247,7 @@ def _specialised_iteration(chain: Chain, num_stages: int, resident: int, target:
     copied = share * chain.described / target.described_l2_bandwidth
     alone = target.load_latency + chain.described / target.described_block_bandwidth if chain.described else 0.0
     waited = target.load_latency if chain.requests and chain.pipelined else 0.0
+    waited += chain.reductions * target.reduction_latency
     return max(computed, copied, alone / (num_stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)
 
 

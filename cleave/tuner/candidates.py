@@ -113,11 +113,15 @@ def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleO
     for rank, chosen in _combinations(scheduled.candidates, options, DEPTH * count):
         program = with_candidates(scheduled.program, chosen)
         form = any(candidate.warp_specialised for candidate in chosen)
-        tiles = tuple((*candidate.tiling.tiles.items(), candidate.tiling.resident) for candidate in chosen)
+        tiles = tuple(_tiles(candidate) for candidate in chosen)
         for counts in _counts(program) if rank < 2 else [dict(program.choices)]:
             each = replace(scheduled, program=replace(program, choices=counts))
             seconds = program_cost(program, {**sizes, **graph.extents, **counts}, options.target)
             yield Choice(_label(index, chosen, counts), each, seconds, (index, place), tiles, form)
+
+
+def _tiles(candidate: Candidate) -> Hashable:
+    return (*candidate.tiling.tiles.items(), candidate.tiling.resident, candidate.warp_specialised)
 
 
 def _combinations(

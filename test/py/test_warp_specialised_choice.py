@@ -48,7 +48,7 @@ def lowered(found: Scheduled, candidate: Candidate) -> bool:
 
 
 def attention() -> Graph:
-    return graphs.attention(division_last=True)
+    return graphs.attention(division_last=True, head=128)
 
 
 @pytest.mark.parametrize("graph", [attention(), graphs.causal_attention(), matmul(), swiglu(), normalised()])
