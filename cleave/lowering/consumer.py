@@ -14,6 +14,7 @@ from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
+from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
 from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile
 from cleave.lowering.rings import Buffers, Ring, State, next_state
@@ -60,11 +61,15 @@ class Product:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What consumers and producer of a kernel agree on. ``in_turn``: as ``turns`` says."""
+    """What consumers and producer of a kernel agree on.
+
+    ``stores``: those that copies carry out, each with its buffers. ``in_turn``: as ``turns`` says.
+    """
 
     block: ir.Block
     layouts: Layouts
     rings: Mapping[ir.Value, Ring]
+    stores: Sequence[tuple[ir.Operation, Outgoing]] = ()
     in_turn: bool = False
 
 
@@ -78,6 +83,7 @@ class Consumer:
     kernel: Kernel
     part: int
     buffers: Sequence[Buffers]
+    outgoing: Sequence[ir.Value]
     scope: Scope
     loop: Callable[[Consumer, ir.Operation], None]
     flying: list[Product] = field(default_factory=list[Product])
@@ -97,6 +103,8 @@ class Consumer:
             give_turn(0)
         self.ops([view.operation for view in self.kernel.block.operations])
         self.settle_all()
+        if self.kernel.stores:
+            ttg.await_stores()
 
     # --- values ---
 
@@ -278,6 +286,8 @@ class Consumer:
             return
         if op.name == "tt.dot":
             self.product(op)
+        elif op.name == STORE:
+            self._send(op)
         elif op.name in ("scf.for", "scf.if"):
             self.settle_all()
             held = self._hold_for(op)
@@ -286,6 +296,13 @@ class Consumer:
                 self.done_reading(each)
         elif op.name != "tt.return":
             self.plain(op)
+
+    def _send(self, op: ir.Operation) -> None:
+        descriptor, value, *offsets = op.operands
+        number, out = next((n, out) for n, (store, out) in enumerate(self.kernel.stores) if store == op)
+        ((_, encoding),) = self.layouts.operands(op)
+        buffer = ttg.element(self.outgoing[number], ttg.i32(self.part), out.tile_type)
+        send(self.tile(value, encoding), buffer, self.value(descriptor), [self.value(offset) for offset in offsets])
 
     def _hold_for(self, op: ir.Operation) -> list[Held]:
         """Wait here for buffers that are read within a region: there it would be once for each iteration.

@@ -11,12 +11,14 @@ class Form:
     """``persistent``: no more blocks than run at once; each goes through several tiles, and its copies run ahead.
 
     ``in_registers``: left operands that stay the same in a loop are there in registers, where these suffice.
+    ``stored_by_copies``: results go through shared memory, from where copies take them while the next tile begins.
     ``in_turn``: two consumers take turns at the tensor cores in loops that compute much between their products.
     """
 
     persistent: bool = True
     in_registers: bool = True
     in_turn: bool = True
+    stored_by_copies: bool = True
 
     @property
     def label(self) -> str:

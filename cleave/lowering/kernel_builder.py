@@ -22,12 +22,15 @@ from cleave.lowering.tiles import Layout, Tile
 from cleave.lowering.ttir_race import hold_back_register_operands, separate_racing_loads
 from cleave.lowering.views import View
 from cleave.passes.diagnostics import position_of
+from cleave.passes.functions import ops_inside
 from cleave.runtime.layout import LARGEST_EXTENT
 
 KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"
 DESCRIPTORS = "cleave.descriptors"
+STORED = "cleave.stored_by_descriptors"
 PERSISTENT = "cleave.persistent"
+_READING = ("cleave.load", "cleave.gather_load", "cleave.group_barrier")
 _POINTER_ALIGNMENT = 16  # bytes, which launches check
 
 
@@ -99,7 +102,7 @@ class KernelBuilder:
 
     def _body(self, block: ir.Block) -> None:
         self.scalars = Scalars(self._facts(), self.around.extents, self._size_argument)
-        descriptors = Descriptors(self.scalars, self.arguments.add) if DESCRIPTORS in self.func.attributes else None
+        descriptors = self._descriptors()
         self.memory = MemoryBuilder(self.scalars, self.packing, descriptors)
         with ir.InsertionPoint(block):
             # What is built once is inserted before this op.
@@ -109,6 +112,19 @@ class KernelBuilder:
             self.block(self.source)
         anchor.erase()
         _erase_unused(block)
+
+    def _descriptors(self) -> Descriptors | None:
+        if DESCRIPTORS not in self.func.attributes:
+            return None
+        stored = set(written_arguments(self.func)) if STORED in self.func.attributes else set[int]()
+        return Descriptors(self.scalars, self.arguments.add, stored - self._read_arguments())
+
+    def _read_arguments(self) -> set[int]:
+        """The arguments that are read, and others that are views of the same tensors."""
+        arguments, tensors = list(self.source.arguments), self.around.tensors or range(len(self.source.arguments))
+        reading = [op for op in ops_inside(self.func) if op.name in _READING]
+        read = {tensors[arguments.index(op.operands[0])] for op in reading}
+        return {number for number, tensor in enumerate(tensors) if tensor in read}
 
     def _finish(self, module: ir.Operation, function: ir.Operation) -> None:
         types = [argument.type for argument in function.regions[0].blocks[0].arguments]
@@ -251,7 +267,14 @@ def written_arguments(func: ir.Operation) -> list[int]:
     return [index for index, attributes in enumerate(marks) if "cleave.out" in attributes]
 
 
-_EFFECTS = ("tt.store", "tt.return", "scf.yield", "tt.reduce.return", "tt.elementwise_inline_asm")
+_EFFECTS = (
+    "tt.store",
+    "tt.descriptor_store",
+    "tt.return",
+    "scf.yield",
+    "tt.reduce.return",
+    "tt.elementwise_inline_asm",
+)
 
 
 def _erase_unused(block: ir.Block) -> None:
@@ -269,7 +292,7 @@ def _stores(op: ir.Operation) -> bool:
     found: list[str] = []
 
     def visit(inner: ir.Operation) -> ir.WalkResult:
-        if inner.name == "tt.store":
+        if inner.name in ("tt.store", "tt.descriptor_store"):
             found.append(inner.name)
             return ir.WalkResult.INTERRUPT
         return ir.WalkResult.ADVANCE

@@ -19,7 +19,7 @@ class MemoryBuilder:
     """Builds loads and stores; what does not change within a kernel is built once, at its entry."""
 
     def __init__(self, scalars: Scalars, packing: Packing, descriptors: Descriptors | None = None) -> None:
-        """``descriptors``: loads that permit it go through one."""
+        """``descriptors``: loads, and stores to some arguments, go through one where that is possible."""
         self.scalars, self.packing, self.descriptors = scalars, packing, descriptors
         self._once: dict[object, ir.Value] = {}
 
@@ -43,6 +43,8 @@ class MemoryBuilder:
 
     def store(self, access: Access, tile: Tile) -> None:
         """Write the tile's elements that are not at or past a bound."""
+        if self.descriptors and self.descriptors.store(access, tile):
+            return
         # In the order of memory, so that neighbouring threads write neighbouring elements.
         places = self._places(access.memory, Layout(tile.names, tile.shape, tile.dtype))
         tile = permuted(tile, list(dict.fromkeys(place.axis for _, place in places)))

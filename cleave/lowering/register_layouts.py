@@ -14,6 +14,7 @@ from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt
 from cleave.lowering.encodings import Encoding, LeftOperand, Slice
+from cleave.lowering.outgoing import STORE
 
 FREE = ("tt.descriptor_load", "tt.load", "tt.splat", "tt.make_range", "arith.constant")
 """Made in whatever layout is wanted."""
@@ -136,6 +137,8 @@ class Layouts:
             encoding = self.natural.get(op.operands[1])
             encoding = encoding or encodings.default(tt.shape_of(op.operands[1])) if is_tile(op.operands[1]) else None
             yield from ((operand, encoding) for operand in op.operands if encoding and is_tile(operand))
+        elif op.name == STORE:
+            yield op.operands[1], self.natural.get(op.operands[1]) or encodings.default(tt.shape_of(op.operands[1]))
         elif op.results and is_tile(op.results[0]) and op.results[0] not in self.resident:
             for encoding in self.of(op.results[0]):
                 yield from self.taken(op, encoding)

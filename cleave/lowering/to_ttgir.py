@@ -16,10 +16,18 @@ from cleave.lowering import encodings, row_split, tt, ttg, turns
 from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import loop
 from cleave.lowering.form import Form
-from cleave.lowering.kernel_builder import ARGUMENTS, DESCRIPTORS, KERNEL_MODULE, PERSISTENT, Surroundings
+from cleave.lowering.kernel_builder import (
+    ARGUMENTS,
+    DESCRIPTORS,
+    KERNEL_MODULE,
+    PERSISTENT,
+    STORED,
+    Surroundings,
+)
+from cleave.lowering.outgoing import STORE, outgoing_of
 from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, resident_values
-from cleave.lowering.rings import Buffers, Ring, rings_of
+from cleave.lowering.rings import ALIGNMENT, Buffers, Ring, rings_of
 from cleave.lowering.row_split import FIRST_ROW, WHOLE, Split
 from cleave.lowering.staying import staying
 from cleave.lowering.targets import Target
@@ -37,6 +45,8 @@ BLOCKS = {1: 2, 2: 1}
 """Of a multiprocessor, by consumers."""
 REGISTERS = {1: (24,), 2: (240, 24)}
 """Per thread of the partitions after the first, by consumers. The first has what is left: 232, or 240."""
+_STAGES = 3
+"""With so many it is no loss to have no more."""
 _LIMITS = {1: 128, 2: 168}
 """Registers per thread at entry, so that the blocks fit."""
 
@@ -60,7 +70,7 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form)
             if split is WHOLE and found:
                 continue
             try:
-                found.append(_Module(func, around, split, form))
+                found.append(_module(func, around, split, form))
             except CleaveError as error:
                 reason = error
         if not found:
@@ -69,6 +79,20 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form)
     finally:
         for each in found:
             each.erase()
+
+
+def _module(func: ir.Operation, around: Surroundings, split: Split, form: Form) -> _Module:
+    """Its results are not stored by copies where that would leave too little room for those to come."""
+    if not form.stored_by_copies:
+        return _Module(func, around, split, form)
+    plain = _Module(func, around, split, replace(form, stored_by_copies=False))
+    try:
+        found = _Module(func, around, split, form)
+    except CleaveError:
+        return plain
+    better, other = (found, plain) if found.stages >= min(_STAGES, plain.stages) else (plain, found)
+    other.erase()
+    return better
 
 
 def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
@@ -81,6 +105,8 @@ def _part(func: ir.Operation, around: Surroundings, split: Split, form: Form) ->
     part = row_split.part_of(func, split)
     part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
     part.attributes[DESCRIPTORS] = ir.UnitAttr.get()
+    if form.stored_by_copies:
+        part.attributes[STORED] = ir.UnitAttr.get()
     try:
         if form.persistent:
             loop_over_tiles(part, around.grid)
@@ -127,12 +153,19 @@ class _Module:
         parts: dict[ir.Value, int] = {
             load.results[0]: split.parts if load.operands[0] in self.rows else 1 for load in self.loads
         }
+        stores = [(op, outgoing_of(op, split.parts)) for op in _walk(self.function) if op.name == STORE]
         capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[split.parts]) - _RESERVED
-        self.rings = rings_of(self.loads, parts, capacity)
+        self.rings = rings_of(self.loads, parts, capacity - sum(out.bytes + ALIGNMENT for _, out in stores))
         resident = resident_values(self.loads)
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
         stays = staying(self.loads, dots, resident) if self.form.in_registers else set[ir.Value]()
-        self.kernel = Kernel(self.block, Layouts(self.block, resident, stays), self.rings, self._in_turn(resident))
+        layouts = Layouts(self.block, resident, stays)
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, self._in_turn(resident))
+
+    @property
+    def stages(self) -> int:
+        """Of the rings that have the most."""
+        return max(ring.stages for ring in self.rings.values())
 
     def _in_turn(self, resident: set[ir.Value]) -> bool:
         loops = [op for op in _walk(self.function) if op.name == "scf.for"]
@@ -232,30 +265,33 @@ class _Module:
     def _body(self, given: Mapping[ir.Value, ir.Value]) -> None:
         rings = list(dict.fromkeys(self.rings.values()))
         buffers = [_allocated(ring) for ring in rings]
+        outgoing = [ttg.alloc(out.tiles_type) for _, out in self.kernel.stores]
         for ring, each in zip(rings, buffers, strict=True):
             _initialise(ring, each, self.split.parts)
         shared = [value for each in buffers for value in _parts(each)]
-        captures = [*given.values(), *shared]
+        captures = [*given.values(), *shared, *outgoing]
         consumers = self.split.parts
         warps = [*[encodings.WARPS] * (consumers - 1), 1]
         default, others = ttg.warp_specialize(captures, warps, REGISTERS[consumers])
         with ir.InsertionPoint(default):
-            self._consumer(0, given, buffers)
+            self._consumer(0, given, buffers, outgoing)
             tt.create("ttg.warp_yield", [], [])
         for number, block in enumerate(others):
             inside = dict(zip(given, block.arguments, strict=False))
             own = _rebuilt(buffers, list(block.arguments)[len(given) :])
             with ir.InsertionPoint(block):
                 if number + 1 < consumers:
-                    self._consumer(number + 1, inside, own)
+                    self._consumer(number + 1, inside, own, list(block.arguments)[len(given) + len(shared) :])
                 else:
                     self._producer(inside, own)
                 tt.create("ttg.warp_return", [], [])
 
-    def _consumer(self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
+    def _consumer(
+        self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers], outgoing: Sequence[ir.Value]
+    ) -> None:
         scope = Scope()
         scope.values.update(self._with_own(part, given))
-        Consumer(self.kernel, part, buffers, scope, loop).emit()
+        Consumer(self.kernel, part, buffers, outgoing, scope, loop).emit()
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         Producer(self.rings, self.rows, self._with_own(0, given), buffers).emit(self.block)

@@ -166,6 +166,11 @@ def store(pointers: ir.Value, x: ir.Value, mask: ir.Value | None) -> None:
     create("tt.store", [], [pointers, x, *([mask] if mask else [])])
 
 
+def descriptor_store(described: ir.Value, offsets: Sequence[ir.Value], x: ir.Value) -> None:
+    """Write a block at these i32 offsets; nothing past the end of the tensor."""
+    create("tt.descriptor_store", [], [described, x, *offsets])
+
+
 def assembly(text: str, *operands: ir.Value) -> None:
     """Inline assembly for its effect on memory or on other blocks: nothing that touches memory is moved across it."""
     kinds = ["=r", *("r" if isinstance(operand.type, ir.IntegerType) else "l" for operand in operands), "~{memory}"]

@@ -42,8 +42,12 @@ def read(buffer: ir.Value, type_: ir.Type) -> ir.Value:
     return tt.value("ttg.local_load", type_, buffer)
 
 
+def write(x: ir.Value, buffer: ir.Value) -> None:
+    tt.create("ttg.local_store", [], [x, buffer])
+
+
 def fence() -> None:
-    """What threads read from shared memory comes before the copies that follow."""
+    """What threads read from shared memory, or write there, comes before the copies that follow."""
     tt.create("ttng.fence_async_shared", [], [], {"bCluster": ir.BoolAttr.get(False)})
 
 
@@ -52,6 +56,16 @@ def copy(
 ) -> None:
     """Start the copy of a block; its bytes count at the barrier when they are there."""
     tt.create("ttng.async_tma_copy_global_to_local", [], [descriptor, *offsets, barrier, buffer, pred])
+
+
+def store(descriptor: ir.Value, offsets: Sequence[ir.Value], buffer: ir.Value) -> None:
+    """Start the copy of a block to memory."""
+    tt.create("ttng.async_tma_copy_local_to_global", [], [descriptor, *offsets, buffer])
+
+
+def await_stores() -> None:
+    """Until the copies to memory that this partition started have read their buffers."""
+    tt.create("ttng.async_tma_store_wait", [], [], {"pendings": tt.i32_attr(0)})
 
 
 # --- barriers ---------------------------------------------------------------------------------------------------------

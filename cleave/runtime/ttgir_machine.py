@@ -5,6 +5,7 @@ that was started is carried out. So a wrong order of what is to be ordered shows
 where a copy is to write, as a deadlock, or as an error where the rules of the hardware are broken:
 
 - a copy begins only where no product and no unfenced read of a buffer can still be going on, from one partition;
+- a copy to memory begins only behind a fence, and what it copies is not changed before it was waited for;
 - a barrier has no more arrivals in a phase than its count;
 - the result of a product is used, other than as an accumulator, when it has been waited for;
 - all that come to a named barrier give it one number of threads.
@@ -94,10 +95,25 @@ class InFlight:
 
 
 @dataclass(eq=False)
+class Outgoing:
+    """A copy from a buffer to memory."""
+
+    key: int
+    write: Callable[[], None]
+    done: bool = False
+
+    def carry_out(self) -> None:
+        if not self.done:
+            self.done = True
+            self.write()
+
+
+@dataclass(eq=False)
 class _Partition:
     number: int
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     products: list[InFlight] = field(default_factory=list[InFlight])
+    stores: list[Outgoing] = field(default_factory=list[Outgoing])
     blocked: Callable[[], bool] | None = None  # whether it could go on
     done: bool = False
 
@@ -147,8 +163,9 @@ class ThreadBlock:
             if self.failure is None:
                 with np.errstate(all="ignore"):
                     body()
-                if partition.products:
-                    raise CleaveError("a product is not waited for before its partition ends")
+                if partition.products or partition.stores:
+                    what = "product" if partition.products else "copy to memory"
+                    raise CleaveError(f"a {what} is not waited for before its partition ends")
         except _Ended:
             pass
         except BaseException as error:
@@ -231,6 +248,29 @@ class ThreadBlock:
     def fence(self) -> None:
         for partitions in self.unfenced.values():
             partitions.discard(self.current.number)
+
+    def write(self, buffer: Shared, value: Any) -> None:
+        key = key_of(buffer)
+        if any(key == out.key for partition in self.partitions for out in partition.stores):
+            raise CleaveError("a buffer is written from which a copy to memory may still read")
+        buffer[...] = value
+        self.unfenced.setdefault(key, set()).add(self.current.number)
+
+    def store(self, buffer: Shared, write: Callable[[Shared], None]) -> None:
+        """Start a copy to memory, which ``write`` carries out."""
+        if self.unfenced.get(key_of(buffer)):
+            raise CleaveError("a copy to memory begins from a buffer that was written without a fence")
+        out = Outgoing(key_of(buffer), lambda: write(buffer))
+        self.current.stores.append(out)
+        self.events.append(out.carry_out)
+
+    def await_stores(self, pending: int) -> None:
+        """Until all but the last ``pending`` copies to memory of this partition have read their buffers."""
+        stores = self.current.stores
+        done = stores[: max(0, len(stores) - pending)]
+        self.current.stores = stores[len(done) :]
+        for out in done:
+            out.carry_out()
 
     # --- products ---
 

@@ -93,6 +93,43 @@ def _copy(op: Operation) -> Evaluate:
     return copy
 
 
+def _local_store(op: Operation) -> Evaluate:
+    def write(machine: Machine, value: Array, buffer: Shared) -> tuple[()]:
+        machine.block.pause()
+        machine.block.write(buffer, value)
+        return ()
+
+    return write
+
+
+def _store(op: Operation) -> Evaluate:
+    if not isinstance(op.operands[0].type, DescriptorType):
+        raise CleaveError(f"a tensor descriptor is expected, not {op.operands[0].type}")
+
+    def store(machine: Machine, descriptor: Descriptor, *rest: Any) -> tuple[()]:
+        start, buffer = [int(n) for n in rest[:-1]], rest[-1]
+        machine.block.pause()
+
+        def write(buffer: Shared) -> None:
+            machine.memory.update_block(descriptor, start, buffer.reshape(descriptor.block), None)
+
+        machine.block.store(buffer, write)
+        return ()
+
+    return store
+
+
+def _await_stores(op: Operation) -> Evaluate:
+    pending = attribute(op, "pendings")
+
+    def wait(machine: Machine) -> tuple[()]:
+        machine.block.pause()
+        machine.block.await_stores(pending)
+        return ()
+
+    return wait
+
+
 # --- barriers ---------------------------------------------------------------------------------------------------------
 
 
@@ -179,7 +216,10 @@ MACHINE_RULES: dict[str, Rule] = {
     "ttg.memdesc_index": _index,
     "ttg.memdesc_trans": lambda op: lambda machine, buffer: buffer.T,
     "ttg.local_load": _local_load,
+    "ttg.local_store": _local_store,
     "ttng.fence_async_shared": _fence,
+    "ttng.async_tma_copy_local_to_global": _store,
+    "ttng.async_tma_store_wait": _await_stores,
     "ttng.async_tma_copy_global_to_local": _copy,
     "ttng.init_barrier": _init,
     "ttng.wait_barrier": _wait,

@@ -1,4 +1,4 @@
-"""Forms of warp-specialised kernels: several tiles for a block, operands that stay in registers, turns."""
+"""Forms of warp-specialised kernels: several tiles for a block, operands that stay in registers, turns, stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compiled import CTX
 from test_warp_specialised import _label, chain, lowered, matmul, normalised, run, swiglu
 
 from cleave.bindings import ir
-from cleave.dialects.graph import Graph
+from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.lowering import staying
 from cleave.lowering.emit import kernel_modules
@@ -24,7 +24,7 @@ from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import RESIDENT, execute
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 
-PLAIN = Form(persistent=False, in_registers=False, in_turn=False)
+PLAIN = Form(persistent=False, in_registers=False, in_turn=False, stored_by_copies=False)
 SIZES = {"h": 2, "m": 130, "n": 270}
 
 
@@ -102,11 +102,11 @@ def test_a_grid_of_two_axes() -> None:
 
 
 def _error(graph: Graph, kernel: str, text: str) -> str:
+    sizes = {name: size for name, size in SIZES.items() if name not in graph.extents}
     try:
-        run(graph, {kernel: text}, SIZES, 0)
+        return "" if run(graph, {kernel: text}, sizes, 0) < 1e-2 else "numbers"
     except CleaveError as error:
         return error.message
-    return ""
 
 
 def test_left_operands_stay_in_registers() -> None:
@@ -148,3 +148,35 @@ def test_consumers_take_turns() -> None:
 def test_a_chain_of_products_takes_no_turns() -> None:
     """There is nothing to compute meanwhile."""
     assert "bar." not in lowered(chain())[1][0].text
+
+
+def test_results_are_stored_by_copies() -> None:
+    """Written to shared memory behind the wait for the tile before, fenced, and waited for at the end."""
+    graph = matmul()
+    _, (kernel,), _ = lowered(graph)
+    names = re.findall(
+        r'"(tt\.store|ttg\.local_store|ttng\.(?:async_tma_store_wait|fence|async_tma_copy_local)\w*)"', kernel.text
+    )
+    send = [
+        "ttng.async_tma_store_wait",
+        "ttg.local_store",
+        "ttng.fence_async_shared",
+        "ttng.async_tma_copy_local_to_global",
+    ]
+    assert names == [*send, "ttng.async_tma_store_wait"] * 2
+    fence, copy, wait = (
+        rf'\n *"ttng\.{name}"[^\n]*'
+        for name in ("fence_async_shared", r"async_tma_copy_local_\w+", "async_tma_store_wait")
+    )
+    faults = [(fence, "written without a fence"), (wait, "may still read|not waited for")]
+    for pattern, message in faults:
+        text = re.sub(pattern, "", kernel.text, count=1)
+        assert re.search(message, _error(graph, kernel.name, text))
+    assert _error(graph, kernel.name, re.sub(copy, "", kernel.text)) == "numbers"
+
+
+def test_what_does_not_fit_beside_the_stages_is_stored_by_threads() -> None:
+    b = GraphBuilder("wide")
+    x, w = b.input("m k=200", "f16"), b.input("k=200 n=264", "f16")
+    _, (kernel,), _ = lowered(b.build(b.contract(x, w, over=["k"], dtype="f32")))
+    assert ("local_store" in kernel.text) == ("64x256" not in kernel.text)

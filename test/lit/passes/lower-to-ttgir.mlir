@@ -30,10 +30,10 @@ func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?
 // CHECK: "scf.yield"
 // CHECK: "ttng.warp_group_dot_wait"{{.*}}pendings = 0
 // CHECK-COUNT-2: "ttng.arrive_barrier"
-// CHECK: "tt.store"
+// CHECK: "ttng.async_tma_copy_local_to_global"
 // CHECK: "ttg.warp_yield"
 // CHECK: "ttg.warp_specialize.partitions"
-// CHECK: "tt.store"
+// CHECK: "ttng.async_tma_copy_local_to_global"
 // CHECK: "ttg.warp_return"
 // CHECK: "scf.for"
 // CHECK: "ttng.wait_barrier"
@@ -45,7 +45,7 @@ func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?
 // CHECK-NOT: "ttng.async_tma_copy_global_to_local"
 // CHECK: "ttg.warp_return"
 // CHECK: requestedRegisters = array<i32: 240, 24>
-// CHECK: cleave.arguments = ["in:0", "in:1", "in:2", "size:m", "desc:0:0,1:64x64", "desc:1:0,1:64x256"]
+// CHECK: cleave.arguments = ["in:0", "in:1", "in:2", "size:m", "desc:0:0,1:64x64", "desc:1:0,1:64x256", "desc:2:0,1:64x256"]
 
 func.func @matmul(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, %arg1: tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>) -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>> attributes {cleave.alternative = "matmul"} {
   %0 = "cleave.alloc"() : () -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>>
