@@ -22,10 +22,10 @@ from cleave.runtime.remembered import Remembered
 
 if TYPE_CHECKING:
     from cleave.bindings import ir
-    from cleave.runtime.call import Operands
     from cleave.runtime.cuda_driver import Driver
     from cleave.runtime.launch_plan import LaunchPlan
     from cleave.runtime.package import Package, Variant
+    from cleave.runtime.pitched import Pitched
     from cleave.runtime.programs import Programs
 
 SMALLEST_BUCKET, RATIO = 16, 4
@@ -65,6 +65,7 @@ class Function:
         self._warp_specialise = warp_specialise
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
+        self._wider: dict[tuple[tuple[int, Pitched], ...], Function | None] = {}
         self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
         self._remembered = Remembered()
         self._lock = threading.RLock()
@@ -86,23 +87,38 @@ class Function:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 
         Tensors may be given by name. On a GPU it returns before they are computed, on ``stream`` or the current one;
-        PyTorch's tensors that are not row-major are copied first. ``sizes`` gives symbols that no tensor binds: those
+        parts of row-major tensors, such as slices and transposed ones, are read where they lie, and other tensors of
+        PyTorch's that are not row-major are copied first. ``sizes`` gives symbols that no tensor binds: those
         of the function must be given, others, such as the number of parts of a split, may. CleaveError, before any
         launch, for tensors and sizes that do not fit the function or each other.
         """
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known[0] if len(known) == 1 else tuple(known)
-        from cleave.runtime.call import Operands, check_names, check_sizes, in_order, run
+        from cleave.runtime.call import check_sizes, in_order
 
         check_sizes(sizes or {})
-        operands = Operands.of(in_order(self.signature, tensors, named), stream)
-        bound = self._bound(operands)
+        given = in_order(self.signature, tensors, named)
+        results = self._results(given, sizes or {}, stream)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _results(self, given: Sequence[Any], sizes: Sizes, stream: int | None, *, parts: bool = True) -> list[Any]:
+        """``parts``: tensors that are parts of row-major ones are taken as they lie, unless they would be results."""
+        from cleave.runtime.call import Operands, check_names, run
+
+        operands = Operands.of(given, stream, parts=parts)
+        bound = self._bound(operands.values)
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
-        if sizes and not sizes.keys() <= self._read[1]:
+        learnt: Sizes = {}
+        if operands.pitched:
+            learnt = {name: size for name, size in bound.items() if name not in special.signature.extents}
+            wider = special._around({number: part for number, (part, _) in operands.pitched.items()})
+            if wider is None:
+                return self._results(given, sizes, stream, parts=False)
+            special, bound = wider, wider._bound(operands.in_memory, learnt)
+        if not sizes.keys() <= self._read[1]:
             check_names(self.name, sizes, special._known_sizes)
         variant = special._variant_for(bound, on_gpu=operands.kind != "host")
-        results = run(variant, special._programs, operands, sizes or {}, stream, self._remembered)
-        return results[0] if len(results) == 1 else tuple(results)
+        return run(variant, special._programs, operands, sizes, stream, self._remembered, learnt)
 
     # --- what it was compiled to ---
 
@@ -200,7 +216,7 @@ class Function:
         path = store or self._tuned
         if not path:
             raise CleaveError("tuning needs a file for its results", notes=("give store=..., or set CLEAVE_TUNED",))
-        bound = self._bound(Operands.of(tensors))
+        bound = self._bound(Operands.of(tensors).values)
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
         sizes = {name: bucket(size) for name, size in bound.items() if name not in special.signature.extents}
         driver = _current_driver()
@@ -230,18 +246,32 @@ class Function:
         key = tuple(sorted(sizes.items()))
         with self._lock:
             if key not in self._special:
-                text = with_extents(self.source, self.name, sizes)
-                self._special[key] = Function(
-                    text,
-                    name=self.name,
-                    arguments=self._arguments,
-                    sizes=self._asked,
-                    superopt=self._superopt,
-                    schedule=self._schedule,
-                    tuned=self._tuned,
-                    warp_specialise=self._warp_specialise,
-                )
+                self._special[key] = self._like(with_extents(self.source, self.name, sizes))
             return self._special[key]
+
+    def _around(self, parts: Mapping[int, Pitched]) -> Function | None:
+        """The same function of the row-major tensors around arguments that are parts of them."""
+        from cleave.lowering.pitches import with_pitches
+
+        key = tuple(sorted(parts.items()))
+        with self._lock:
+            if key not in self._wider:
+                text = with_pitches(self.source, self.name, parts)
+                self._wider[key] = None if text is None else self._like(text)
+            return self._wider[key]
+
+    def _like(self, source: str) -> Function:
+        """Another source with the same options."""
+        return Function(
+            source,
+            name=self.name,
+            arguments=self._arguments,
+            sizes=self._asked,
+            superopt=self._superopt,
+            schedule=self._schedule,
+            tuned=self._tuned,
+            warp_specialise=self._warp_specialise,
+        )
 
     def _variant_for(self, bound: Sizes, *, on_gpu: bool) -> Variant:
         bound = {name: size for name, size in bound.items() if name not in self.signature.extents}
@@ -280,14 +310,14 @@ class Function:
         driver = _current_driver()
         return key_of(without_locations(self.source), sizes, options, driver.device_name(), versions())
 
-    def _bound(self, operands: Operands) -> dict[str, int]:
+    def _bound(self, tensors: Sequence[Any], given: Sizes | None = None) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
         from cleave.runtime.bind_sizes import bind_sizes
         from cleave.runtime.call import check_ranks
 
-        plan = self.signature
-        check_ranks(plan, operands)
-        values = bind_sizes(plan, operands.shapes).values
+        plan, shapes = self.signature, [tuple(map(int, tensor.shape)) for tensor in tensors]
+        check_ranks(plan, shapes)
+        values = bind_sizes(plan, shapes, given).values
         return {name: value for name, value in values.items() if name not in plan.extents}
 
     @property

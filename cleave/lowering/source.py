@@ -62,14 +62,19 @@ def without_locations(text: str) -> str:
 
 def with_extents(text: str, name: str, sizes: Mapping[str, int]) -> str:
     """The function alone, with static sizes for some symbols."""
+    graph, empty_rows = entry_graph(text, name)
+    known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
+    check_names(name, sizes, known)
+    return graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
+
+
+def entry_graph(text: str, name: str) -> tuple[Graph, bool]:
+    """The function of a module as a graph, and whether it has ``cleave.empty_rows``."""
     ctx, module = parsed(text)
     with ctx:
         pipelines.run([registry.create("cleave-import-linalg")], module)
         func = entry(module, name)
-        graph, empty_rows = to_graph(func), EMPTY_ROWS in func.attributes
-    known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
-    check_names(name, sizes, known)
-    return graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
+        return to_graph(func), EMPTY_ROWS in func.attributes
 
 
 def parsed(text: str, file: str = _UNNAMED) -> tuple[ir.Context, ir.Module]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, check_count
+from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, address_of, check_count, layout_of
 from cleave.runtime.dlpack import DlpackTensor, is_on_host
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.runtime.layout import BYTES, Layout
+from cleave.runtime.pitched import Around, Pitched
 
 if TYPE_CHECKING:
     from cleave.runtime.package import Variant
@@ -27,14 +29,16 @@ ProgramOf = Callable[[Any], Any]
 class Operands:
     """The tensors of a call: ``values`` as given or, behind DLPack, as memory; ``kind`` says how to run.
 
-    PyTorch's tensors on a GPU that are not row-major, or not aligned to 16 bytes, are copied; nobody else's are.
+    PyTorch's tensors on a GPU that are not row-major, or not aligned to 16 bytes, are copied; nobody else's are. With
+    ``parts``, those that are parts of row-major ones are not copied: ``pitched`` has these, by number.
     """
 
     kind: str  # "torch", "host" or "gpu"
     values: tuple[Any, ...]
+    pitched: Mapping[int, tuple[Pitched, Layout]] = field(default_factory=dict[int, tuple[Pitched, Layout]])
 
     @staticmethod
-    def of(tensors: Sequence[Any], stream: int | None = None) -> Operands:
+    def of(tensors: Sequence[Any], stream: int | None = None, *, parts: bool = False) -> Operands:
         """CleaveError for what is no tensor, and for tensors of which some are on a GPU and some are not."""
         if tensors and all(_is_torch(tensor) for tensor in tensors):
             places = {bool(tensor.is_cuda) for tensor in tensors}
@@ -43,13 +47,26 @@ class Operands:
                 raise CleaveError(f"the tensors of a call are in different places: {where}")
             if places == {False}:
                 return Operands("host", tuple(tensors))
-            return Operands("torch", tuple(_aligned_and_dense(tensor, stream) for tensor in tensors))
+            pitched = _pitched(tensors) if parts else {}
+            kept = (tensor if n in pitched else _aligned_and_dense(tensor, stream) for n, tensor in enumerate(tensors))
+            return Operands("torch", tuple(kept), pitched)
         host = [is_on_host(tensor) for tensor in tensors]
         if all(host):
             return Operands("host", tuple(tensors))
         if any(host):
             raise CleaveError(f"argument {host.index(True)} is in the host's memory, others are on a GPU")
-        return Operands("gpu", tuple(DlpackTensor.of(number, tensor) for number, tensor in enumerate(tensors)))
+        values = tuple(DlpackTensor.of(number, tensor) for number, tensor in enumerate(tensors))
+        return Operands("gpu", values, _pitched(values) if parts else {})
+
+    @property
+    def in_memory(self) -> tuple[Any, ...]:
+        """The row-major tensors: those around the ones that are parts, otherwise the tensors themselves."""
+        if not self.pitched:
+            return self.values
+        return tuple(
+            Around(value, self.pitched[number][1].shape) if number in self.pitched else value
+            for number, value in enumerate(self.values)
+        )
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -90,10 +107,10 @@ def check_names(function: str, sizes: Iterable[str], known: Collection[str]) -> 
             raise CleaveError(f"{function} has no size '{name}'", notes=notes)
 
 
-def check_ranks(plan: LaunchPlan, operands: Operands) -> None:
+def check_ranks(plan: LaunchPlan, shapes: Sequence[Sequence[int]]) -> None:
     """CleaveError for a wrong number of tensors, and for one of a wrong rank."""
-    check_count(plan, operands.values)
-    for spec, shape in zip(plan.arguments, operands.shapes, strict=True):
+    check_count(plan, shapes)
+    for spec, shape in zip(plan.arguments, shapes, strict=True):
         if len(shape) != len(spec.dims):
             dims = ", ".join(spec.dims)
             raise CleaveError(f"{spec.name} has rank {len(shape)}; the function takes rank {len(spec.dims)}: [{dims}]")
@@ -106,14 +123,16 @@ def run(
     sizes: Mapping[str, int],
     stream: int | None,
     remembered: Remembered,
+    learnt: Mapping[str, int] | None = None,
 ) -> list[Any]:
     """The results of one call, of the same kind as the operands. ``program_of`` gives a variant's ``cuda.Program``.
 
-    A call with PyTorch's tensors on a GPU is ``remembered`` for the next one.
+    A call with PyTorch's tensors on a GPU is ``remembered`` for the next one. ``learnt``: sizes of the parts of
+    tensors, which those around them do not tell.
     """
     if operands.kind == "host":
         return _on_host(variant, operands.values, sizes)
-    program = program_of(variant)
+    program, tensors, known = program_of(variant), operands.in_memory, {**(learnt or {}), **sizes}
     if operands.kind == "torch":
         torch, first = sys.modules["torch"], operands.values[0]
 
@@ -122,10 +141,10 @@ def run(
 
         with torch.cuda.device(first.device):
             where = torch.cuda.current_stream().cuda_stream if stream is None else stream
-            results = program(operands.values, allocate, where, sizes)
-            remembered.keep(operands.values, sizes, program)
+            results = program(tensors, allocate, where, known)
+            remembered.keep(operands.values, sizes, program, program.ready(tensors, known))
             return results
-    return program(operands.values, program.driver.array, stream or 0, sizes)
+    return program(tensors, program.driver.array, stream or 0, known)
 
 
 def _on_host(variant: Variant, values: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
@@ -167,6 +186,21 @@ def _aligned_and_dense(tensor: Any, stream: int | None) -> Any:
     torch = sys.modules["torch"]
     with torch.cuda.stream(None if stream is None else torch.cuda.ExternalStream(stream, tensor.device)):
         return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _pitched(tensors: Sequence[Any]) -> dict[int, tuple[Pitched, Layout]]:
+    """Those that are no row-major tensors themselves but aligned parts of such, by number."""
+    found: dict[int, tuple[Pitched, Layout]] = {}
+    for number, tensor in enumerate(tensors):
+        layout, dtype = layout_of(f"argument {number}", tensor)
+        if (
+            not layout.is_row_major
+            and address_of(tensor) % ALIGNMENT == 0
+            and dtype in BYTES
+            and (part := Pitched.of(layout, dtype))
+        ):
+            found[number] = part
+    return found
 
 
 def _is_torch(value: Any) -> bool:

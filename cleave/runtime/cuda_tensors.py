@@ -62,10 +62,14 @@ def _in_elements(name: str, stride: int, typestr: str) -> int:
     return stride // size
 
 
+def address_of(value: Any, name: str = "a tensor") -> int:
+    """Where the first element is."""
+    return int(value.data_ptr() if hasattr(value, "data_ptr") else _interface(name, value)["data"][0] or 0)
+
+
 def aligned_address(name: str, value: Any) -> int:
     """Where the first element is. CleaveError where kernels could not load several elements at once from there."""
-    torch = hasattr(value, "data_ptr")
-    address = int(value.data_ptr() if torch else _interface(name, value)["data"][0] or 0)
+    address = address_of(value, name)
     if address % ALIGNMENT:
         text = f"{name} starts at an address that is no multiple of {ALIGNMENT} bytes"
         raise CleaveError(text, notes=("a copy of the tensor is aligned",))

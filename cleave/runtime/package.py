@@ -97,7 +97,7 @@ class Package:
         check_sizes(sizes or {})
         plan = self.variants[0].plan
         operands = Operands.of(in_order(plan, tensors, named), stream)
-        check_ranks(plan, operands)
+        check_ranks(plan, operands.shapes)
         if sizes:
             check_names(self.name, sizes, {name for variant in self.variants for name in symbols_of(variant.plan)})
         variant = self.nearest(bind_sizes(plan, operands.shapes, sizes).values)

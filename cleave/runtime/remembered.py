@@ -75,9 +75,8 @@ class Remembered:
         with torch.cuda.device(found.index):
             return _launched(torch, found, tensors, addresses, stream)
 
-    def keep(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, program: Program) -> None:
-        """Remember that ``program``, on the current GPU, takes such tensors, which were found to fit it."""
-        ready = program.ready(tensors, sizes or {})
+    def keep(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, program: Program, ready: Ready) -> None:
+        """Remember that ``program``, on the current GPU, takes such tensors, with what is ``ready`` for them."""
         if len(self._known) >= _LIMIT:
             self._known.clear()
         self._known[_key(tensors, sizes)] = _Known.of(sys.modules["torch"], program, ready, tensors[0])

@@ -140,13 +140,31 @@ def test_several_gpus() -> None:
         attention(q, k, v.to("cuda:1"))
 
 
+def test_views_are_read_where_they_lie() -> None:
+    """Heads of one projection, and a part of a cache: nothing of their size is allocated."""
+    wide = random(4096, 8, 3, 64)
+    q, k, v = (wide[:, :, number].transpose(0, 1) for number in range(3))
+    cache = random(8, 9000, 64)[:, :4096]
+    attention(q, k, v), attention(q, cache, cache)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    outs = [attention(q, k, v), attention(q, cache, cache)]
+    assert torch.cuda.max_memory_allocated() - before < 2.5 * outs[0].numel() * 2
+    for out, tensors in zip(outs, ((q, k, v), (q, cache, cache)), strict=True):
+        assert close(out, exact(*tensors))
+
+
 def test_other_strides() -> None:
     q, k, v = operands(20, 300, 3)
     wide = torch.stack([k, v], -1)
     out = attention(q.mT.contiguous().mT, wide[..., 0], wide[..., 1])
     assert close(out, exact(q, k, v))
-    x, w = random(64, 48), random(80, 48).T
-    assert close(product(x, w), x.double() @ w.double())
+    for x, w in (
+        (random(64, 48), random(80, 48).T),
+        (random(64, 100)[:, :48], random(48, 77)[:, 5:]),
+        (random(1, 48).expand(64, 48), random(48, 80)),
+    ):
+        assert close(product(x, w), x.double() @ w.double())
 
 
 def test_arrays_of_cupy() -> None:
