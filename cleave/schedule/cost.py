@@ -29,8 +29,12 @@ OVERLAP = 0.3
 OVERLAP_DESCRIBED, TRAFFIC_OVERLAP_DESCRIBED = 0.15, 0.15
 """The same of kernels that load through descriptors and wait for contractions in their loops (where they do not, a
 single block keeps the tensor cores busy); and such a share of the shorter one of traffic and computation."""
+STEADY = 1.25
+"""Rate of contractions over ``tensor_flops`` in such kernels where nothing in a loop waits for one."""
 UNROLLED_REQUESTS, MOST_UNROLLED = 20.0, 8.0
 """Accesses of a thread, and iterations, that are in flight at once in loops that are not pipelined."""
+REPEATED = 2.0
+"""How many times as long as others an access takes that repeats one of a pipeline: contractions stand around it."""
 THREADS, COPY = 32, 16
 """Threads of a warp; bytes that each copies at once from a tile large enough."""
 WARP_ROWS = 16
@@ -139,15 +143,16 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     if waves > 1:
         alone = sum(count * time for count, time in chains) / blocks
     waits = any(chain.waited for each in walks for chain in each.chains)
+    flops = target.tensor_flops * (STEADY if described and not waits else 1.0)
     return Cost(
         dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
         l2=max(
             (traffic - described) * idle / target.l2_bandwidth + described * idle / target.described_l2_bandwidth,
             accesses,
         ),
-        tensor=busy * tensor / target.tensor_flops,
+        tensor=busy * tensor / flops,
         special=busy * work.special / target.special_rate,
-        alu=busy * (work.alu + work.fma) / target.fma_flops,
+        alu=busy * ((work.alu + work.fma) / target.fma_flops + work.staged / (target.sms * target.shared_bandwidth)),
         latency=waves * (target.block_latency + alone),
         start=target.kernel_latency + (target.described_latency if described else 0.0),
         overlap=(OVERLAP_DESCRIBED if waits else 0.0) if described else OVERLAP,
@@ -191,11 +196,13 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
     """Seconds of one iteration of a block that has its multiprocessor to itself; the warps work ``repeat`` times."""
     threads = 32 * num_warps
     narrow = chain.narrow if chain.described else 0.0
+    flops = target.tensor_flops * (STEADY if chain.described and not chain.waited else 1.0)
     compute = (
         (chain.waited if chain.described else chain.wgmmas) * target.wgmma_latency
         + chain.mmas * target.mma_latency
         + chain.exchanges * target.exchange_latency
-        + (chain.wgmma + narrow + target.mma_slowdown * chain.mma) * target.sms / target.tensor_flops
+        + chain.staged / target.shared_bandwidth
+        + (chain.wgmma + narrow + target.mma_slowdown * chain.mma) * target.sms / flops
         + chain.reductions * target.reduction_latency
         + chain.elements / threads * target.element_time
     )
@@ -211,6 +218,7 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
         seconds = max(seconds, copy / (num_stages - 1)) if hidden else seconds + copy
         seconds += target.load_latency / 2 if hidden and num_stages == 2 else 0.0
     seconds += chain.repeated * target.load_latency if chain.described else 0.0
+    seconds += REPEATED * chain.repeats / threads * target.request_latency
     if chain.requests:
         together = _unrolled(chain, threads)
         seconds += target.load_latency / together + chain.requests / threads * target.request_latency

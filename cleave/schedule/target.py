@@ -21,7 +21,8 @@ class Target:
     ``load_latency`` for a load, ``block_bandwidth`` for asynchronous copies, ``request_latency`` for each access of a
     thread that is no such copy (``request_rate``: of all together), ``wgmma_latency`` and ``mma_latency`` for a
     contraction beside its operations, ``reduction_latency`` for a reduction, ``exchange_latency`` for what warps
-    exchange, ``element_time`` for an element of a thread's register code.
+    exchange, ``shared_bandwidth`` for what they write to shared memory, ``element_time`` for an element of a thread's
+    register code.
     ``overlap_saving``: what a launch saves that overlaps with the one ahead. ``barrier_latency``: for blocks to meet.
     ``mma_slowdown``: of tensor cores in tiles of less than 64 rows, against ``wgmma``.
 
@@ -55,6 +56,7 @@ class Target:
     mma_slowdown: float = 2.7
     reduction_latency: float = 20e-9
     exchange_latency: float = 0.36e-6
+    shared_bandwidth: float = 200e9
     element_time: float = 0.12e-9
     overlap_saving: float = 0.5e-6
     barrier_latency: float = 2e-6

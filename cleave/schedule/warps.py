@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from cleave.schedule.tile_program import Block, Instruction, Ref
+from collections.abc import Mapping
+
+from cleave.schedule.tile_program import LOADS, Block, Instruction, Ref
 from cleave.schedule.tile_sizes import bytes_of, contraction_shape, is_tensor_core
 
 WGMMA_ROWS = 64
 """Rows of a tile from which on ``wgmma`` computes it."""
+CONFLICT = 16
+"""Accesses to shared memory that a warp's threads make one after the other where their addresses are in few banks."""
 WARP_ROW = 256
 """Elements of two bytes that a warp loads at once."""
 
@@ -33,6 +37,39 @@ def is_between_warps(reduction: Instruction) -> bool:
     tile = reduction.operands[0].tile
     fastest = tile.dims[-1] if tile.dims else None
     return fastest is not None and fastest.name in reduction.attrs["over"] and (fastest.size.value or 1) > WARP_ROW
+
+
+def staged(block: Block) -> float:
+    """Bytes that register code writes to shared memory for products, but for what follows from another product: its
+    rows stay where they are. Of tf32 tensor cores want the summed dim without gaps: where it is not what varies fastest
+    in memory, all threads of a warp write to a few banks.
+    """
+    products = [i for i in block.instructions if _is_product(i)]
+    found, near = 0.0, {i.result: i for i in block.instructions if i.results}
+    for product in products:
+        for operand in dict.fromkeys(product.operands):
+            sources = _sources(operand, near)
+            if operand in near and near[operand].op not in LOADS and not any(_is_product(near[ref]) for ref in sources):
+                turned = operand.tile.dtype == "tf32" and _is_turned(operand, product)
+                found += bytes_of(operand) * (CONFLICT if turned else 1)
+    return found
+
+
+def _sources(operand: Ref, near: Mapping[Ref, Instruction]) -> set[Ref]:
+    """All that it is computed from in the block, itself included."""
+    found, pending = set[Ref](), [operand]
+    while pending:
+        ref = pending.pop()
+        if ref in near and ref not in found:
+            found.add(ref)
+            pending += near[ref].operands
+    return found
+
+
+def _is_turned(operand: Ref, product: Instruction) -> bool:
+    """Whether it is the side whose dim is the result's last, and that dim varies fastest in it."""
+    last = product.result.names[-1] if product.result.names else ""
+    return bool(operand.names) and operand.names[-1] == last and last not in product.attrs["over"]
 
 
 def narrowest_copy(block: Block) -> float:

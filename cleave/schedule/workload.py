@@ -12,7 +12,7 @@ from cleave.schedule.occupancy import live_bytes, repeated_loads, shared_bytes
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import BYTES, bytes_of, contraction_shape, elements_of, is_tensor_core
 from cleave.schedule.traffic import Stream, Walk
-from cleave.schedule.warps import WGMMA_ROWS, exchanges, is_between_warps, narrowest_copy
+from cleave.schedule.warps import WGMMA_ROWS, exchanges, is_between_warps, narrowest_copy, staged
 
 SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
 VECTOR = 16
@@ -30,9 +30,9 @@ class Chain:
     ``copied``: bytes of loads that are wide asynchronous copies to shared memory, in flight while other iterations
     compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``described``: of loads through
     descriptors. ``requests``: accesses of up to ``LANE`` bytes of a thread that all other loads take. ``repeated``:
-    loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined.
-    ``exchanges``: as of ``warps``.
-    ``chained``: whether a contraction by ``wgmma`` feeds another. ``special``: elements of special functions.
+    loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined, of
+    ``repeats`` accesses in all. ``exchanges`` and ``staged``: as of ``warps``. ``chained``: whether a contraction by
+    ``wgmma`` feeds another. ``special``: elements of special functions.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
     ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
     that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns.
@@ -48,7 +48,9 @@ class Chain:
     wgmma: float = 0.0
     mma: float = 0.0
     repeated: int = 0
+    repeats: float = 0.0
     exchanges: int = 0
+    staged: float = 0.0
     wgmmas: int = 0
     waited: int = 0
     narrow: float = 0.0
@@ -68,11 +70,11 @@ class Workload:
     ``resident`` and ``streamed``: shared memory of tiles outside and inside loops. ``live``: bytes of accumulators and
     the largest tile of register code, which is ``temporary``. ``described``: of ``loaded``, those that go through
     descriptors; ``describable``: whether loads of a pipelined loop could. ``mma``: the part of ``tensor`` that tiles of
-    less than 64 rows do by ``mma.sync``. ``requests`` and ``narrow``: as in ``Chain``. ``chained_rows``: of the tile of
-    a contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the warps, and if
-    they are too few, warps repeat one another's work. ``narrowest``: bytes of the smallest tile that a pipelined loop
-    copies for ``wgmma``. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels side by side, each one's;
-    what the whole has of theirs is a mean over all blocks.
+    less than 64 rows do by ``mma.sync``. ``requests``, ``narrow`` and ``staged``: as in ``Chain``. ``chained_rows``: of
+    the tile of a contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the
+    warps, and if they are too few, warps repeat one another's work. ``narrowest``: bytes of the smallest tile that a
+    pipelined loop copies for ``wgmma``. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels side by side,
+    each one's; what the whole has of theirs is a mean over all blocks.
     """
 
     blocks: int = 0
@@ -92,6 +94,7 @@ class Workload:
     fma: float = 0.0
     special: float = 0.0
     alu: float = 0.0
+    staged: float = 0.0
     chained_rows: int = 0
     narrowest: float = math.inf
     chains: list[Chain] = field(default_factory=list[Chain])
@@ -145,7 +148,19 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
         narrowest=min(work.narrowest for work in works),
         beside=works,
     )
-    for name in ("loaded", "described", "narrow", "stored", "requests", "tensor", "mma", "fma", "special", "alu"):
+    for name in (
+        "loaded",
+        "described",
+        "narrow",
+        "stored",
+        "requests",
+        "tensor",
+        "mma",
+        "fma",
+        "special",
+        "alu",
+        "staged",
+    ):
         setattr(whole, name, sum(work.blocks * getattr(work, name) for work in works) / max(blocks, 1))
     return whole
 
@@ -174,14 +189,14 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
 def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
     work.chains.append(chain)
     repeated = repeated_loads(block, around.roles)
-    chain.exchanges = exchanges(block)
+    chain.exchanges, chain.staged = exchanges(block), staged(block)
+    work.staged += chain.trips * chain.staged
     chain.chained = bool(_chained_rows(block))
     if chain.pipelined:
         work.narrowest = min(work.narrowest, narrowest_copy(block))
         chain.waited = sum(i.op == "contract" and not _is_accumulated(i.result, block) for i in block.instructions)
-        chain.repeated = len(
-            {i.result for i in block.instructions if i.op == "load" and _has_both_uses(i.result, block)}
-        )
+        twice = [i.result for i in block.instructions if i.op == "load" and _has_both_uses(i.result, block)]
+        chain.repeated, chain.repeats = len(twice), sum(bytes_of(tile) / LANE for tile in twice)
     for instruction in block.instructions:
         if instruction in repeated:
             continue

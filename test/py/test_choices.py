@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.schedule.cost import kernel_cost
+from cleave.schedule.emit import emit_kernel
+from cleave.schedule.region import region_of
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
 from cleave.schedule.tile_program import LOADS, Kernel
 from cleave.schedule.tile_sizes import is_tensor_core
+from cleave.schedule.tiling import Fusion, Tiling
 from cleave.tuner.candidates import choices
 
 TARGET = ScheduleOptions().target
@@ -84,3 +90,51 @@ def test_few_candidates_are_of_many_kinds() -> None:
     assert found[0].seconds == min(choice.seconds for choice in found)
     assert len({choice.tiles for choice in found}) >= 3
     assert {"k=4096*" in choice.label for choice in found} == {True, False}
+
+
+def _product() -> Graph:
+    b = GraphBuilder("product", facts=FACTS)
+    return b.build(b.contract(b.input("m k", "f16"), b.input("k q", "f16"), over=["k"], dtype="f16"))
+
+
+def _product_in_tf32() -> Graph:
+    """As an alternative of RMSNorm with a gain and a product has it: the loop multiplies the rows by the gain."""
+    b = GraphBuilder("product", facts=FACTS)
+    x, gain, w = b.input("m k", "f16"), b.input("k", "f16"), b.input("k q", "f16")
+    rows = b.cast(b.mul(b.cast(x, dtype="f32"), b.cast(gain, dtype="f32")), dtype="tf32")
+    return b.build(b.contract(rows, b.cast(w, dtype="tf32"), over=["k"], dtype="f16"))
+
+
+def _norm_behind_product() -> Graph:
+    b = GraphBuilder("norm_and_product", facts=FACTS)
+    x, w = b.input("m k", "f16"), b.input("k q", "f16")
+    wide = b.cast(x, dtype="f32")
+    squares = b.reduce(b.mul(wide, wide), kind="sum", over=["k"])
+    return b.build(b.cast(b.mul(b.contract(x, w, over=["k"]), b.rsqrt(squares)), dtype="f16"))
+
+
+MEASURED: dict[str, tuple[Graph, dict[str, int], dict[str, int], int, int, bool, float]] = {
+    "products by descriptors": (
+        _product(), {"m": 2048, "k": 4096, "q": 4096}, {"m": 128, "q": 256, "k": 64}, 8, 3, True, 97.2
+    ),
+    "tf32 from registers": (
+        _product_in_tf32(), {"m": 2048, "k": 4096, "q": 6144}, {"m": 64, "q": 128, "k": 64}, 8, 2, False, 2875.0
+    ),
+    "rows for a product and a sum": (
+        _norm_behind_product(), {"m": 64, "k": 4096, "q": 6144}, {"m": 64, "q": 64, "k": 128}, 8, 6, False, 59.8
+    ),
+}  # fmt: skip
+"""A kernel's graph, sizes, tiles, warps and stages, whether it loads by descriptors, and its microseconds on an H200."""
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_predictions(case: str) -> None:
+    graph, sizes, tiles, warps, stages, descriptors, measured = MEASURED[case]
+    region = region_of(graph.outputs, frozenset(graph.outputs), {})
+    grid = {name: tiles[name] for name in region.parallel}
+    tiling = Tiling(grid, {name: tile for name, tile in tiles.items() if name not in grid})
+    kernel = emit_kernel("kernel", region, tiling, {}, Fusion()).kernel
+    kernel = replace(kernel, num_warps=warps, num_stages=stages, descriptors=descriptors)
+    known = {**sizes, **{f"{name}1": size // 16 for name, size in sizes.items()}}
+    cost = kernel_cost(kernel, known, TARGET, graph.facts.definitions)
+    assert 0.7 < cost.running * 1e6 / measured < 1.3
