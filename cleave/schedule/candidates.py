@@ -188,9 +188,9 @@ class Candidates:
         return self._emitted[key]
 
     def _is_contraction_bound(self, work: Workload) -> bool:
-        """Whether tensor cores take longer than DRAM: elsewhere pointers are as good, and no descriptor is fetched."""
+        """Whether ``wgmma`` takes longer than DRAM: elsewhere pointers are as good or better."""
         cost = cost_of(work, STAGES[0], WARPS[0], self.target)
-        return cost.tensor > cost.dram
+        return cost.tensor > cost.dram and not work.mma
 
 
 def effort(values: int) -> int:

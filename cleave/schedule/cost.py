@@ -8,7 +8,7 @@ two overlap only in part. `bench/cost_model.py` measures how good this is (bench
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Graph
@@ -33,6 +33,10 @@ STEADY = 1.25
 """Rate of contractions over ``tensor_flops`` in such kernels where nothing in a loop waits for one."""
 UNROLLED_REQUESTS, MOST_UNROLLED = 20.0, 8.0
 """Accesses of a thread, and iterations, that are in flight at once in loops that are not pipelined."""
+EDGE = 0.6
+"""Share of the DRAM bandwidth at which blocks read and write outside their loops where each has a multiprocessor."""
+SLOWEST = 2.0
+"""How many times as long as one load the slowest of all warps' takes, for which they wait where they meet in a loop."""
 REPEATED = 2.0
 """How many times as long as others an access takes that repeats one of a pipeline: contractions stand around it."""
 THREADS, COPY = 32, 16
@@ -144,6 +148,7 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         alone = sum(count * time for count, time in chains) / blocks
     waits = any(chain.waited for each in walks for chain in each.chains)
     flops = target.tensor_flops * (STEADY if described and not waits else 1.0)
+    edge = target.sms * _edge(walks) / (EDGE * target.dram_bandwidth) if described and resident == 1 else 0.0
     return Cost(
         dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
         l2=max(
@@ -153,7 +158,7 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         tensor=busy * tensor / flops,
         special=busy * work.special / target.special_rate,
         alu=busy * ((work.alu + work.fma) / target.fma_flops + work.staged / (target.sms * target.shared_bandwidth)),
-        latency=waves * (target.block_latency + alone),
+        latency=waves * (target.block_latency + alone + edge),
         start=target.kernel_latency + (target.described_latency if described else 0.0),
         overlap=(OVERLAP_DESCRIBED if waits else 0.0) if described else OVERLAP,
         traffic_overlap=TRAFFIC_OVERLAP_DESCRIBED if described else 0.0,
@@ -162,6 +167,12 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         shared=most.shared,
         registers=most.registers,
     )
+
+
+def _edge(walks: Sequence[Workload]) -> float:
+    """Bytes that a block reads and writes outside its loops."""
+    loaded = sum(chain.described for each in walks for chain in each.chains if not chain.pipelined)
+    return sum(each.stored for each in walks) + loaded
 
 
 def _alone(work: Workload, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
@@ -221,7 +232,8 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
     seconds += REPEATED * chain.repeats / threads * target.request_latency
     if chain.requests:
         together = _unrolled(chain, threads)
-        seconds += target.load_latency / together + chain.requests / threads * target.request_latency
+        slowest = SLOWEST if chain.meetings and chain.trips > 1 else 1.0
+        seconds += slowest * target.load_latency / together + chain.requests / threads * target.request_latency
     return seconds
 
 

@@ -51,11 +51,11 @@ def _streamed(block: Block, fed: set[Ref], kernel: Kernel) -> int:
 def live_bytes(kernel: Kernel) -> tuple[int, int]:
     """Bytes of the most tiles that are in registers at once, and of those the ones that a loop does not carry."""
     fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
-    loops = (_live_inside(i.body, 0, fed) for i in kernel.body.walk() if i.body)
-    return max([(_peak(kernel.body, fed), 0), *loops])
+    loops = (_live_inside(i.body, 0, fed, kernel.roles) for i in kernel.body.walk() if i.body)
+    return max([(_peak(kernel.body, fed, kernel.roles), 0), *loops])
 
 
-def _live_inside(loop: Block, around: int, fed: set[Ref]) -> tuple[int, int]:
+def _live_inside(loop: Block, around: int, fed: set[Ref], roles: Mapping[Ref, Ref]) -> tuple[int, int]:
     """The accumulators of a loop, and the largest other tile of its register code or what its inner loops take; without
     contractions, its tiles that are needed at once."""
     carried = around + sum(bytes_of(ref) for ref in loop.arguments[1:])
@@ -64,7 +64,7 @@ def _live_inside(loop: Block, around: int, fed: set[Ref]) -> tuple[int, int]:
     largest, inner = 0, (0, 0)
     for instruction in loop.instructions:
         if instruction.body:
-            inner = max(inner, _live_inside(instruction.body, carried, fed))
+            inner = max(inner, _live_inside(instruction.body, carried, fed, roles))
         if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
             continue
         if instruction.op == "contract" and not is_tensor_core(instruction):
@@ -72,18 +72,18 @@ def _live_inside(loop: Block, around: int, fed: set[Ref]) -> tuple[int, int]:
         if instruction.result.type and instruction.result in used - in_place:
             largest = max(largest, bytes_of(instruction.result))
     if all(i.op != "contract" for i in loop.walk()):
-        largest = max(largest, _peak(loop, fed))
+        largest = max(largest, _peak(loop, fed, roles))
     return max((carried + largest, largest), inner)
 
 
-def _peak(block: Block, fed: set[Ref]) -> int:
+def _peak(block: Block, fed: set[Ref], roles: Mapping[Ref, Ref]) -> int:
     """Of register code: what is there before a reduction and needed after it, or the largest tile.
 
     Between reductions each thread goes through its elements one after the other, so that only the first tiles of what
     they compute are whole; what is cast is there as what it was cast from. ``fed``: operands of contractions, which
     stay in shared memory.
     """
-    origin = _origins(block)
+    origin = _origins(block, roles)
     made = {ref: number for number, i in enumerate(block.instructions) for ref in i.results if ref.type}
     last = {origin.get(ref, ref): number for number, i in enumerate(block.instructions) for ref in i.operands}
     tiles = [
@@ -94,16 +94,18 @@ def _peak(block: Block, fed: set[Ref]) -> int:
     return max([*live, *(bytes_of(ref) for ref in tiles)], default=0)
 
 
-def _origins(block: Block) -> dict[Ref, Ref]:
-    """What tiles are made from that are casts, or computed a second time."""
+def _origins(block: Block, roles: Mapping[Ref, Ref]) -> dict[Ref, Ref]:
+    """What tiles are made from that are casts, or loaded or computed a second time, under other names perhaps."""
     origin: dict[Ref, Ref] = {}
     seen: dict[object, Ref] = {}
     for i in block.instructions:
-        operands = tuple(origin.get(operand, operand) for operand in i.operands)
+        operands = tuple(origin.get(operand, roles.get(operand, operand)) for operand in i.operands)
         if i.op == "cast":
             origin[i.result] = operands[0]
-        elif i.op in POINTWISE:
-            first = seen.setdefault((i.op, operands, i.result.type), i.result)
+        elif i.op == "load" or i.op in POINTWISE:
+            tile = i.result.tile
+            key = (i.op, operands, tile.dtype, tuple(dim.size for dim in tile.dims))
+            first = seen.setdefault(key, i.result)
             if first is not i.result:
                 origin[i.result] = first
     return origin

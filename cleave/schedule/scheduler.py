@@ -27,7 +27,7 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Numbers of parts that the scheduler considers for a split; a launch may take any."""
 STARTS = (2, 8, 24)
 """Numbers of parts with which schedules are first compared."""
-COARSE = 12
+COARSE = 16
 """Tilings on which partitions are judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
 QUICK = 4
@@ -174,7 +174,10 @@ class _Scheduler:
         return sorted(programs, key=lambda scheduled: self._score(scheduled.candidates))
 
     def _best_of(self, partitions: Sequence[Kernels], tilings: int, count: int) -> list[Kernels]:
-        """The ``count`` best. CleaveError where none of them can be scheduled."""
+        """The ``count`` best; of those that take as long as one another, such as mirror images, one.
+
+        CleaveError where none of them can be scheduled.
+        """
         weighed: list[tuple[float, Kernels]] = []
         failure: CleaveError | None = None
         for kernels in partitions:
@@ -182,10 +185,13 @@ class _Scheduler:
                 weighed.append((self._time_below(_limits(weighed, count), kernels, tilings), kernels))
             except CleaveError as error:
                 failure = failure or error
-        found = [kernels for seconds, kernels in sorted(weighed, key=lambda pair: pair[0]) if seconds < math.inf]
+        found: dict[float, Kernels] = {}
+        for seconds, kernels in sorted(weighed, key=lambda pair: pair[0]):
+            if seconds < math.inf:
+                found.setdefault(seconds, kernels)
         if not found:
             raise failure or CleaveError("nothing to schedule")
-        return found[:count]
+        return list(found.values())[:count]
 
     def _time_below(self, limits: tuple[float, float], kernels: Kernels, tilings: int) -> float:
         """The best candidates one after the other; infinite where that is certainly no less than the second limit, or
@@ -276,8 +282,8 @@ def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TilePr
 
 
 def _limits(weighed: Sequence[tuple[float, Kernels]], count: int) -> tuple[float, float]:
-    """The least of these times and the greatest of the least ``count``, infinite where there are fewer."""
-    least = sorted(seconds for seconds, _ in weighed)
+    """The least of these times and the greatest of the least ``count`` different ones, infinite if there are fewer."""
+    least = sorted({seconds for seconds, _ in weighed})
     return least[0] if least else math.inf, least[count - 1] if len(least) >= count else math.inf
 
 

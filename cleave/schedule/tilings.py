@@ -23,6 +23,8 @@ MANY, WIDE = 1024, 256
 ELEMENT_TILES = (256, 1024, 4096)
 """Elements of a tile where nothing is summed."""
 REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
+ROW_CHUNK = 1024
+"""Elements of a longer row that a block goes through at a time: of fewer the loads in flight are too few."""
 LONGEST_ROW = 16384
 """Elements of a row that a block holds in registers, to reduce it and then to write it."""
 ROWS = (128, 64, 32, 16)
@@ -246,7 +248,8 @@ def _reduced_choices(region: Region, name: str, sizes: Mapping[str, int], *, row
     if inside:
         return [(64, False), (32, False), *one]
     widest = 1024 if all(value.op == "reduce" for value in region.reductions) else 128
-    chunks = [(chunk, False) for chunk in (32, 64, 128, 1024) if chunk <= min(max(whole, 32), widest)]
+    narrowest = min(whole, ROW_CHUNK) if row else 0
+    chunks = [(chunk, False) for chunk in (32, 64, 128, 1024) if narrowest <= chunk <= min(max(whole, 32), widest)]
     return [*held, *reversed(chunks)] if row else [*chunks, *one]
 
 

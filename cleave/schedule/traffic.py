@@ -10,6 +10,9 @@ from functools import lru_cache
 GROUPS = (4, 8, 16, 32)
 """Heights of bands, in tiles."""
 
+WRITTEN = 2
+"""Part of the cache that holds what is to be read a second time: what is written meanwhile takes as much."""
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -61,7 +64,7 @@ def dram_reads(walk: Walk, streams: tuple[Stream, ...], running: int, cache: int
     """
     window = max(1, min(running, walk.blocks))
     once = tuple({(stream.tensor, stream.axes): stream for stream in sorted(streams, key=lambda s: s.bytes)}.values())
-    if len(once) < len(streams) and _distinct(walk, once, window) <= cache:
+    if len(once) < len(streams) and _distinct(walk, once, window) <= cache / WRITTEN:
         streams = once
     while window < walk.blocks and _distinct(walk, streams, 2 * window) <= cache:
         window *= 2

@@ -68,18 +68,18 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> li
 
     ``graphs``: the source and its alternatives. CleaveError, located, where none can be scheduled.
     """
-    rough: list[tuple[float, int]] = []
+    rough: dict[float, int] = {}
     failure: CleaveError | None = None
     schedules = schedules_of(graphs, options)
     for index, each in enumerate(schedules):
         try:
-            rough.append((each.best(COARSE).seconds, index))
+            rough.setdefault(each.best(COARSE).seconds, index)  # others that take as long are the same in another order
         except CleaveError as error:
             failure = failure or error
     if not rough:
         raise failure or CleaveError("nothing to schedule")
     found: list[Choice] = []
-    for _, index in sorted(rough)[:ALTERNATIVES]:
+    for _, index in sorted(rough.items())[:ALTERNATIVES]:
         for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings)):
             found += _of_kernels(index, place, scheduled, options, count)
     return _varied(sorted(found, key=lambda choice: choice.seconds), count)
