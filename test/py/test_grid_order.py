@@ -117,8 +117,8 @@ def test_what_fits_the_cache_is_read_once() -> None:
 
 def test_what_a_block_reads_again_comes_from_the_cache_if_it_fits() -> None:
     streams = (Stream(10.0, frozenset([0]), 640, 0), Stream(10.0, frozenset([0]), 640, 0))
-    assert dram_reads(Walk((64,)), streams, running=8, cache=80) == 640
-    assert dram_reads(Walk((64,)), streams, running=8, cache=79) == 1280
+    assert dram_reads(Walk((64,)), streams, running=8, cache=160) == 640
+    assert dram_reads(Walk((64,)), streams, running=8, cache=159) == 1280
 
 
 def test_bands_read_less() -> None:
