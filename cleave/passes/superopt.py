@@ -26,6 +26,7 @@ class Superopt:
     """Find programs equal to each tensor function for all sizes and put them beside it as alternatives.
 
     ``keep``: how many of each kind (whole, split). ``split``: cut reductions into a symbolic number of parts.
+    ``cuts=2``: also two dims at once, in one program more.
     ``max_ops``: a function of more ops is cut into parts of at most so many, which are searched one by one; remarks
     say where. ``max_classes``: the bound on the space of each part. ``time_limit``: seconds for each function; where a
     limit is reached, a remark says so. ``stabilise``: subtract a maximum where exponentials are summed without one.
@@ -36,6 +37,7 @@ class Superopt:
 
     keep: int = 4
     split: bool = True
+    cuts: int = 1
     max_ops: int = 64
     max_classes: int = 2000
     time_limit: float = 60.0
@@ -52,7 +54,7 @@ class Superopt:
     def options(self) -> SearchOptions:
         """What the search is told. CleaveError for a bound that is none."""
         return SearchOptions(
-            self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise, self.max_ops
+            self.max_classes, self.time_limit, self.keep, self.split, self.seed, self.stabilise, self.max_ops, self.cuts
         )
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:

@@ -15,18 +15,20 @@ from cleave.search.result import Alternative, Rejected, SearchOptions
 from cleave.search.terms import OutOfFuel
 
 Sizes = Mapping[str, int]
+TWICE = 1  # programs of those with two dims in parts that are kept
 
 
 @dataclass(eq=False)
 class Candidate:
     """One plan: ``graph`` is its first version that has not failed, ``versions`` are the more careful ones.
 
-    ``label`` names the space that it comes from, ``split`` the dimension that it cuts, if it does; ``failures`` counts
-    the versions that have failed.
+    ``label`` names the space that it comes from, ``split`` the dimensions that it cuts, if it does, of which there are
+    ``cuts``; ``failures`` counts the versions that have failed.
     """
 
     label: str
     split: str | None
+    cuts: int
     versions: Iterator[Graph]
     graph: Graph
     cost: Cost
@@ -49,11 +51,16 @@ class Candidates:
         self._passed_over: list[Rejected] = []
         self._checked: dict[str, Certificate | None] = {}
 
-    def add(self, label: str, split: str | None, versions: Iterator[Graph]) -> None:
-        """A plan as its versions, each more careful than the one before."""
+    def add(self, label: str, cuts: Sequence[str], versions: Iterator[Graph]) -> None:
+        """A plan as its versions, each more careful than the one before; ``cuts``: the dims in parts."""
         graph = self._next(label, versions)
         if graph is not None:
-            self._live.append(Candidate(label, split, versions, graph, cost_of(graph)))
+            self._live.append(Candidate(label, ", ".join(cuts) or None, len(cuts), versions, graph, cost_of(graph)))
+
+    def favourite(self, split: str, sizes: Sizes) -> Graph | None:
+        """The best by cost, checked or not, of those that cut this dim alone."""
+        found = [c for c in self._live if c.split == split]
+        return min(found, key=lambda c: c.cost.rank(sizes)).graph if found else None
 
     def _next(self, label: str, versions: Iterator[Graph]) -> Graph | None:
         """The next version that has not failed; None if there is none, or it is the source itself."""
@@ -107,8 +114,7 @@ class Candidates:
             else:
                 kinds[candidate.kind] = candidate
         undominated = [c for c in self._live if kinds.get(c.kind) is c and not self._dominated(c, source)]
-        whole = [c for c in undominated if c.split is None]
-        return [*self._kept(whole, profiles), *self._kept([c for c in undominated if c.split is not None], profiles)]
+        return [c for cuts in range(3) for c in self._kept([c for c in undominated if c.cuts == cuts], profiles)]
 
     def _dominated(self, candidate: Candidate, source: Alternative) -> bool:
         rivals = [c.cost for c in self._live if c.split == candidate.split]
@@ -123,13 +129,14 @@ class Candidates:
         """As many as are to be kept: each profile's favourite, each profile's second, and so on."""
         rankings = [sorted(candidates, key=lambda c: c.cost.rank(sizes)) for sizes in profiles]
         kept: dict[Candidate, None] = {}
+        most = min(self.options.keep, TWICE if candidates and candidates[0].cuts == 2 else self.options.keep)
         for place in range(len(candidates)):
             for ranking in rankings:
-                if len(kept) < self.options.keep:
+                if len(kept) < most:
                     kept[ranking[place]] = None
         for left in candidates:
             if left not in kept:
-                self._pass_over(left, f"more than {self.options.keep} of its kind")
+                self._pass_over(left, f"more than {most} of its kind")
         return list(kept)
 
     def _pass_over(self, candidate: Candidate, why: str) -> None:

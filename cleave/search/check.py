@@ -42,26 +42,23 @@ class Checker:
         fingerprint: Fingerprint | None = None
         floats: FloatCheck | None = None
         try:
+            if self._can_evaluate("floats", found):  # first, for here most of what fails does
+                floats, why = self.floats.check(graph)
+                if floats is None:
+                    return None, why
             if self._can_evaluate("prime fields", found):
                 fingerprint, why = self.fingerprint.check(graph)
                 if fingerprint is None:
-                    return None, why
-            if self._can_evaluate("floats", found):
-                floats, why = self.floats.check(graph)
-                if floats is None:
                     return None, why
         except (Unsupported, CleaveError, IndexError, ValueError) as error:
             return None, f"cannot be evaluated, though the source can: {error}"
         return Certificate(forms, facts, fingerprint, floats, tuple(found)), ""
 
-    def careful(self, graph: Graph) -> Graph:
-        """The program, with what an empty dim makes infinite left out where it would fail for that."""
-        if not self._can_evaluate("floats", []):
-            return graph
-        trials = [trial for trial in self.floats.trials.all() if trial.draw.empty is not None]
-        if not trials or not self.floats.fails_where_empty(graph):
-            return graph
-        return guarded(graph, self.source, trials) or graph
+    def guarded(self, graph: Graph) -> Graph | None:
+        """A program that failed where a dim is empty, with what is infinite there left out; None for all others."""
+        if graph not in self.floats.wrong_where_empty:
+            return None
+        return guarded(graph, self.source, [trial for trial in self.floats.trials.all() if trial.draw.empty])
 
     def _can_evaluate(self, where: str, notes: list[str]) -> bool:
         """Whether the source itself can be evaluated there; if not, the certificate says so."""

@@ -15,7 +15,7 @@ from cleave.search.extract import Plan
 from cleave.search.feeds import Feeds, wider
 from cleave.search.lift import LeafKey, Lifter
 from cleave.search.numbers import nearest
-from cleave.search.space import Node, Space
+from cleave.search.space import Cut, Node, Space
 from cleave.search.terms import Atom, Number, Pair, Poly, counts_part
 from cleave.search.views import Views, extent
 
@@ -24,11 +24,12 @@ _REDUCTIONS = {"all": ("min", "i1"), "any": ("max", "i1"), "sum": ("sum", ""), "
 
 @dataclass(frozen=True)
 class Emission:
-    """What all programs of one space are made from."""
+    """What all programs of one space are made from; ``cuts``: the dims in parts, that of the space the last."""
 
     space: Space
     feeds: Feeds
     facts: Facts
+    cuts: tuple[Cut, ...] = ()
 
 
 class Emitter:
@@ -38,6 +39,7 @@ class Emitter:
         """``precise``: f32 where an operand of a contraction would be rounded to tf32."""
         self.precise = precise
         self.source, self.lifter, self.space, self.feeds = source, lifter, emission.space, emission.feeds
+        self.cuts = emission.cuts
         self.sizes = lifter.algebra.sizes
         self.builder = GraphBuilder(source.name, emission.facts, source.extents)
         floats = {value.dtype for value in source.topological()}
@@ -51,14 +53,14 @@ class Emitter:
 
     def _ranks(self) -> dict[str, int]:
         """The order of dims: as the source first names them."""
-        cut = self.space.cut
         # Parts of a split lie outermost: their results are written and read as whole blocks.
-        rank: dict[str, int] = {} if cut is None else {cut.pair.outer: -1}
+        rank = {cut.pair.outer: -1 - number for number, cut in enumerate(self.cuts)}
         for value in self.source.topological():
             for dim in value.dims:
                 rank.setdefault(dim.name, 4 * len(rank))
-                if cut is not None and dim.size is cut.size:
-                    rank.setdefault(cut.pair.inner, rank[dim.name] + 1)
+                for cut in self.cuts:
+                    if dim.size is cut.size:
+                        rank.setdefault(cut.pair.inner, rank[dim.name] + 1)
         return rank
 
     def ordered(self, names: Iterable[str]) -> list[str]:
@@ -322,9 +324,8 @@ class Emitter:
         return min((rank for rank in own if rank >= 0), default=1 << 21)
 
     def _operand_dtype(self, poly: Poly, over: list[str]) -> str:
-        cut = self.space.cut
         narrow = self.feeds.narrow(poly)
-        if narrow is None or (cut is not None and over == [cut.pair.outer]):
+        if narrow is None or any(over == [cut.pair.outer] for cut in self.cuts):
             return self.compute
         value = self.value(poly)
         assert self.plan is not None

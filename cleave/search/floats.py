@@ -10,6 +10,7 @@ from cleave.dialects.dims import Answer, sym
 from cleave.dialects.graph import Graph
 from cleave.search.certificate import FloatCheck
 from cleave.search.check_sizes import sizes_of
+from cleave.search.draws import Draw
 from cleave.search.float_domain import FloatDomain
 from cleave.search.trials import Trial, Trials
 
@@ -37,6 +38,7 @@ class FloatChecker:
     def __init__(self, source: Graph, seed: int, fixed: Mapping[str, int]) -> None:
         """``fixed`` has the symbols whose static extent the normal form relies on."""
         self.source, self.trials = source, Trials(source, seed, fixed)
+        self.wrong_where_empty: set[Graph] = set()  # what passed all before the draws on which a reduced dim is empty
 
     def check(self, graph: Graph) -> tuple[FloatCheck | None, str]:
         """The result, or None and what is worse than the source's."""
@@ -44,34 +46,23 @@ class FloatChecker:
 
         found: dict[str, Errors] = {}
         with np.errstate(all="ignore"):
-            for name, errors in self._judged(graph):
+            for draw, errors in self._judged(graph):
                 if errors.why:
-                    return None, f"{errors.why} on the draw '{name}'"
-                found[name] = errors
+                    self.wrong_where_empty.update([graph] if draw.empty else ())
+                    return None, f"{errors.why} on the draw '{draw.name}'"
+                found[draw.name] = errors
         worst = _worst(found.values())
         sizes = sizes_of(self.trials.sizes, self.source, graph)
         return FloatCheck(sizes, tuple(found), worst.difference, worst.source, worst.program), ""
 
-    def fails_where_empty(self, graph: Graph) -> bool:
-        """Whether it is wrong where a reduced dim is empty, and the source is not."""
-        import numpy as np
-
-        with np.errstate(all="ignore"):
-            return any(self._errors(graph, trial).why for trial in self._trials(graph) if trial.draw.empty)
-
-    def _judged(self, graph: Graph) -> Iterator[tuple[str, Errors]]:
-        """The draws' names and the errors on them."""
-        for trial in self._trials(graph):
-            yield trial.draw.name, self._errors(graph, trial)
-        for trials in self.trials.long():
-            yield trials[0].draw.name, self._on_average(graph, trials)
-
-    def _trials(self, graph: Graph) -> Iterator[Trial]:
-        """Those at sizes that the program has."""
+    def _judged(self, graph: Graph) -> Iterator[tuple[Draw, Errors]]:
+        """The draws and the errors on them."""
         required = graph.requirements()  # a maximum that was asked for makes a dim one that may not be empty
         for trial in self.trials.all():
             if not trial.draw.empty or required.less_equal(1, sym(trial.draw.empty)) is not Answer.YES:
-                yield trial
+                yield trial.draw, self._errors(graph, trial)
+        for trials in self.trials.long():
+            yield trials[0].draw, self._on_average(graph, trials)
 
     def _errors(self, graph: Graph, trial: Trial) -> Errors:
         difference = 0.0

@@ -10,15 +10,15 @@ from cleave.errors import CleaveError
 from cleave.search.certificate import Certificate
 from cleave.search.cost import Cost
 
-_LEAST = {"max_classes": 0, "time_limit": 0, "keep": 0, "seed": 0, "max_ops": 1}
+_LEAST = {"max_classes": 0, "time_limit": 0, "keep": 0, "seed": 0, "max_ops": 1, "cuts": 1}
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """``keep``: alternatives beside the original. ``max_ops``: a graph of more ops is searched in parts.
     ``max_classes``: the bound on the space of each part. ``time_limit`` in seconds, of which results must not depend:
-    it is a last resort. ``split``: cut eventually reduced dims in parts. ``stabilise``: subtract a maximum in
-    exponentials that are summed, where the source does not."""
+    it is a last resort. ``split``: cut eventually reduced dims in parts, ``cuts`` of them (1 or 2) in one program.
+    ``stabilise``: subtract a maximum in exponentials that are summed, where the source does not."""
 
     max_classes: int = 2000
     time_limit: float = 60.0
@@ -27,6 +27,7 @@ class SearchOptions:
     seed: int = 0
     stabilise: bool = False
     max_ops: int = 64
+    cuts: int = 1
 
     def __post_init__(self) -> None:
         """CleaveError for a bound that is none."""
@@ -34,6 +35,8 @@ class SearchOptions:
             value = getattr(self, name)
             if not least <= value < math.inf:
                 raise CleaveError(f"{name} is {value}, but must be a number of at least {least}")
+        if self.cuts > 2:
+            raise CleaveError(f"cuts is {self.cuts}, but a program cuts at most 2 dims")
 
 
 @dataclass(frozen=True, eq=False)

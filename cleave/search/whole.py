@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cleave.dialects.dims import Dim, Facts, Size, ceildiv, sym
 from cleave.dialects.graph import Graph, Value
@@ -27,6 +28,14 @@ from cleave.search.space import Cut, Space
 from cleave.search.terms import OutOfFuel, Poly, show
 
 MAX_PROFILES = 3
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A program that is searched from, and its normal forms."""
+
+    graph: Graph
+    forms: Mapping[Value, Poly]
 
 
 class WholeSearch:
@@ -67,21 +76,39 @@ class WholeSearch:
         certificate = Certificate(tuple(map(show, goals)), self.source.facts.texts, notes=("the source itself",))
         if not goals:
             return self._result(certificate)
+        self.feeds = Feeds(self.source, forms)
         self.checker = Checker(self.source, self.lifter, goals, self.options.seed)
         self.candidates = Candidates(self.source, self.options, self.checker)
-        for cut in self._cuts(goals):
-            if self.limits.time():
-                break
-            try:
-                self._search(forms, goals, cut, self.candidates)
-            except (OutOfFuel, ArithmeticError, RecursionError) as error:
-                label = f"cut of {cut.size}" if cut else "whole"
-                self.rejected.append(Rejected(label, f"given up: {error}"))
-                self.limits.reached[f"{label}: {error}"] = None
+        cuts = self._cuts(goals)
+        for cut in (None, *cuts):
+            self._try(_Start(self.source, forms), goals, (cut,) if cut else ())
+        for pair in itertools.combinations(cuts, 2) if self.options.cuts > 1 else ():
+            start = self._in_parts(pair[0])
+            if start is not None:
+                self._try(start, goals, pair)
         return self._result(certificate)
 
-    def _cuts(self, goals: list[Poly]) -> list[Cut | None]:
-        cuts: list[Cut | None] = [None]
+    def _try(self, start: _Start, goals: list[Poly], cuts: tuple[Cut, ...]) -> None:
+        if self.limits.time():
+            return
+        label = f"{' and '.join(str(cut.size) for cut in cuts)} cut" if cuts else "whole"
+        try:
+            self._search(start, goals, cuts, label)
+        except (OutOfFuel, ArithmeticError, RecursionError) as error:
+            self.rejected.append(Rejected(label, f"given up: {error}"))
+            self.limits.reached[f"{label}: {error}"] = None
+
+    def _in_parts(self, cut: Cut) -> _Start | None:
+        """The best program that cuts one dim, from where another is cut, too."""
+        assert self.candidates is not None
+        graph = self.candidates.favourite(str(cut.size), self._nominal())
+        try:
+            return None if graph is None else _Start(graph, self.lifter.lift(graph))
+        except (Unliftable, OutOfFuel, ArithmeticError):
+            return None
+
+    def _cuts(self, goals: list[Poly]) -> list[Cut]:
+        cuts: list[Cut] = []
         if not self.options.split:
             return cuts
         outputs = {dim.size for value in self.source.outputs for dim in value.dims}
@@ -106,32 +133,40 @@ class WholeSearch:
         outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
         return Cut(size, self.lifter.pair(outer, inner, size))
 
-    def _search(self, forms: Mapping[Value, Poly], goals: list[Poly], cut: Cut | None, candidates: Candidates) -> None:
-        space = make_space(self.source, forms, self.lifter, cut, self.options.stabilise)
+    def _search(self, start: _Start, goals: list[Poly], cuts: tuple[Cut, ...], label: str) -> None:
+        """The space of the last of ``cuts``, from a program in which those before it are made."""
+        assert self.candidates is not None
+        cut = cuts[-1] if cuts else None
+        space = make_space(start.graph, start.forms, self.lifter, cut, self.options.stabilise)
         space.grow(goals, nodes_of, self.limits)
         self.statistics.classes += len(space.nodes)
         self.statistics.nodes += sum(map(len, space.nodes.values()))
-        label = "whole" if cut is None else f"{cut.size} cut"
         self.statistics.spaces.append(f"{label}: {len(space.nodes)} classes")
         self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
-        feeds = Feeds(self.source, forms)
-        facts = self.source.facts
-        if cut is not None:
-            facts = Facts.parse((*facts.texts, f"1 <= {cut.pair.outer}"))
-        emission = Emission(space, feeds, facts)
+        facts = Facts.parse((*self.source.facts.texts, *(f"1 <= {cut.pair.outer}" for cut in cuts)))
+        emission = Emission(space, self.feeds, facts, cuts)
+        sizes = [str(cut.size) for cut in cuts]
         for plan in self._plans(space, goals):
             self.statistics.candidates += 1
-            candidates.add(label, None if cut is None else str(cut.size), self._versions(plan, goals, emission))
+            versions = (graph for graph in self._versions(plan, goals, emission) if _has(graph, cuts))
+            self.candidates.add(label, sizes, versions)
 
     def _versions(self, plan: Plan, goals: list[Poly], emission: Emission) -> Iterator[Graph]:
         """The plan's programs, each more careful than the one before: in tf32, in f32, these with inputs less an
-        offset."""
+        offset; each with what an empty dim makes infinite left out, if it fails for that."""
+        for graph in self._less_careful(plan, goals, emission):
+            yield graph
+            guarded = self.checker.guarded(graph)
+            if guarded is not None:
+                yield guarded
+
+    def _less_careful(self, plan: Plan, goals: list[Poly], emission: Emission) -> Iterator[Graph]:
         graphs: list[Graph] = []
         for precise in (False, True):
             graphs.append(Emitter(self.source, self.lifter, emission, precise).graph(plan, goals))
-            yield self.checker.careful(graphs[-1])
+            yield graphs[-1]
         if self.means:
-            yield from (self.checker.careful(recentred(graph, self.means)) for graph in graphs)
+            yield from (recentred(graph, self.means) for graph in graphs)
 
     def _plans(self, space: Space, goals: list[Poly]) -> list[Plan]:
         """The best plans at several size profiles: all dims alike, and each of the outputs' dims short."""
@@ -166,3 +201,9 @@ def nominal_sizes(symbols: Iterable[str], counts: Iterable[str], extents: Mappin
     """Sizes that rank programs: static ones as they are, others of ordinary magnitude; ``counts`` number parts."""
     ordinary = {name: 512 + 16 * i for i, name in enumerate(sorted(symbols))}
     return {**ordinary, **dict.fromkeys(counts, 16), **extents}
+
+
+def _has(graph: Graph, cuts: Sequence[Cut]) -> bool:
+    """Whether all the dims are in parts; in a space with one cut they are."""
+    names = {dim.name for value in graph.topological() for dim in value.dims} if len(cuts) > 1 else set[str]()
+    return len(cuts) < 2 or all(cut.pair.outer in names for cut in cuts)
