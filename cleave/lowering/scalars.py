@@ -231,7 +231,7 @@ _LIMITS: Mapping[str, Callable[[Scalar, Scalar], Size | None]] = {
     "subi": lambda a, b: a.limit - b.low if a.limit is not None and b.low >= 0 else None,
     "muli": _times,
     "divui": lambda a, b: ceildiv(a.limit, b.size) if a.limit is not None and b.size is not None else None,
-    "remui": lambda a, b: b.size,
+    "remui": lambda a, b: b.size if b.size is not None else b.limit - 1 if b.limit is not None else None,
     "minsi": lambda a, b: b.limit if b.limit is not None else a.limit,
 }
 

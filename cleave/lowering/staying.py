@@ -13,7 +13,9 @@ from cleave.lowering import tt
 
 _THREADS = 128  # of a warpgroup
 _MOST = 200
-"""Registers of a thread for operands and results of one loop's products; others hold addresses, row values, masks."""
+"""Registers of a thread for operands and results of one loop's products; others hold addresses and row values."""
+_MASK = 32
+"""Registers for a mask and the positions that it follows from."""
 
 
 def staying(loads: Sequence[ir.Operation], dots: Sequence[ir.Operation], resident: set[ir.Value]) -> set[ir.Value]:
@@ -38,7 +40,14 @@ def _fits(block: ir.Block, dots: Sequence[ir.Operation], resident: set[ir.Value]
     inside = [dot for dot in dots if dot.block == block]
     sums = {dot.operands[2] for dot in inside}
     results = [dot.results[0] for dot in inside if dot.results[0] not in sums]
-    return _registers([*results, *(dot.operands[0] for dot in inside if dot.operands[0] not in resident)]) <= _MOST
+    operands = [dot.operands[0] for dot in inside if dot.operands[0] not in resident]
+    return _registers([*results, *operands]) + _MASK * any(map(_is_mask, block.operations)) <= _MOST
+
+
+def _is_mask(view: ir.OpView) -> bool:
+    """Whether it compares the elements of a matrix, as positions in it are."""
+    op = view.operation
+    return op.name in ("arith.cmpi", "arith.cmpf") and sum(extent > 1 for extent in tt.shape_of(op.results[0])) > 1
 
 
 def _registers(values: Iterable[ir.Value]) -> int:

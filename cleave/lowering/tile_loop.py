@@ -1,7 +1,9 @@
 """Blocks that go through several tiles: the body of a tile program in a loop over the tiles of its grid.
 
-As many blocks are launched as the GPU runs at once. Block b takes the tiles b, b + blocks, b + 2·blocks, … of the
-order that the grid has, so that those computed together are neighbours in it, as where each tile has its own block.
+As many blocks are launched as the GPU runs at once. They take the tiles in rounds, one each, in the order that the grid
+has: those computed together are neighbours in it, as where each tile has its own block. In every other round the blocks
+go the other way round, the last one first: where tiles become longer or shorter along the grid, as under a causal mask,
+whoever had a long one then has a short one.
 """
 
 from __future__ import annotations
@@ -52,11 +54,12 @@ def _loop(inside: Sequence[ir.Operation], grid: Sequence[Size]) -> None:
     total = const(1)
     for extent in grid:
         total = total * extent
-    end = _arith("minsi", _constant(_MOST_TILES), _extent(str(total)))
-    loop = ir.Operation.create("scf.for", [], [first.results[0], end, _extent(BLOCK_COUNT)], regions=1)
+    tiles = _arith("minsi", _constant(_MOST_TILES), _extent(str(total)))
+    rounds = _Rounds(first.results[0], tiles)
+    loop = ir.Operation.create("scf.for", [], [_constant(0), rounds.end(), rounds.blocks], regions=1)
     body = ir.Block.create_at_start(loop.regions[0], [index])
     with ir.InsertionPoint(body):
-        places = _places(body.arguments[0], grid)
+        places = _places(rounds.tile(body.arguments[0]), grid)
         for op in inside:
             body.append(op)
             if op.name == "cleave.program_id":
@@ -65,6 +68,32 @@ def _loop(inside: Sequence[ir.Operation], grid: Sequence[Size]) -> None:
     for op in inside:
         if op.name == "cleave.program_id":
             op.erase()
+
+
+class _Rounds:
+    """Of so many ``tiles``, for one block: which it takes in the round whose first tile is ``start``."""
+
+    def __init__(self, block: ir.Value, tiles: ir.Value) -> None:
+        self.block, self.tiles, self.blocks = block, tiles, _extent(BLOCK_COUNT)
+        last = _arith("subi", self.blocks, _constant(1))
+        self.turned = _arith("subi", last, _arith("minsi", block, last))  # its place in every other round
+
+    def place(self, start: ir.Value) -> ir.Value:
+        """How far behind ``start``."""
+        odd = _arith("remui", _arith("divui", start, self.blocks), _constant(2))
+        even = _arith("subi", _constant(1), odd)
+        return _arith("addi", _arith("muli", odd, self.turned), _arith("muli", even, self.block))
+
+    def tile(self, start: ir.Value) -> ir.Value:
+        """The remainder is the number itself; it says that there is such a tile."""
+        return _arith("remui", _arith("addi", start, self.place(start)), self.tiles)
+
+    def end(self) -> ir.Value:
+        """Where the rounds end for this block: the last one has tiles for some blocks only."""
+        rest = _arith("remui", self.tiles, self.blocks)
+        whole = _arith("subi", self.tiles, rest)
+        more = _arith("maxsi", _arith("subi", rest, self.place(whole)), _constant(0))
+        return _arith("addi", whole, _arith("minsi", more, _constant(1)))
 
 
 def _places(tile: ir.Value, grid: Sequence[Size]) -> list[ir.Value]:

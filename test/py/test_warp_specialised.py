@@ -195,7 +195,7 @@ def test_tiles_of_64_rows_have_one_consumer() -> None:
     assert run(graph, {kernel.name: kernel.text}, {"h": 1, "m": 40, "n": 70}, 0, 256) < 1e-2
     (found,) = compile_many([kernel.request(SM_90)])
     assert not isinstance(found, CleaveError)
-    assert (found.num_warps, found.registers, found.notes) == (8, 128, ()) and found.spills <= 64
+    assert (found.num_warps, found.registers, found.notes) == (8, 128, ()) and found.spills <= 128
     assert found.shared <= SM_90.shared_per_block // 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import replace
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from compiled import CTX
 from test_warp_specialised import _label, chain, lowered, matmul, normalised, run, swiglu
 
 from cleave.bindings import ir
+from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.lowering import staying
@@ -20,6 +22,7 @@ from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
+from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import RESIDENT, execute
 from cleave.schedule.scheduler import ScheduleOptions, schedule
@@ -42,6 +45,64 @@ def test_numbers_of_one_tile_for_each_block(graph: Graph) -> None:
     assert not plan.launches[0].persistent and "get_num_programs" not in kernel.text
     sizes = {name: size for name, size in {"h": 2, "m": 300, "n": 70}.items() if name not in graph.extents}
     assert run(graph, {kernel.name: kernel.text}, sizes, 0, form=PLAIN) < 1e-2
+
+
+ARITHMETIC = {
+    "addi": operator.add, "subi": operator.sub, "muli": operator.mul, "divui": operator.floordiv,
+    "remui": operator.mod, "minsi": min, "maxsi": max,
+}  # fmt: skip
+
+
+def taken(text: str, block: int, blocks: int, sizes: dict[str, int]) -> list[tuple[int, ...]]:
+    """The places of the tiles that a block goes through."""
+    with CTX, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        func = module.body.operations[0].operation
+        loop_over_tiles(func, [parse("rows"), parse("columns")])
+        *before, loop, _ = [view.operation for view in func.regions[0].blocks[0].operations]
+        values: dict[ir.Value, int] = {}
+
+        def evaluate(ops: list[ir.Operation]) -> None:
+            for op in ops:
+                if op.name == "cleave.program_id":
+                    values[op.results[0]] = block
+                elif op.name == "arith.constant":
+                    values[op.results[0]] = ir.IntegerAttr(op.attributes["value"]).value
+                elif op.name == "cleave.extent":
+                    size = parse(ir.StringAttr(op.attributes["size"]).value)
+                    values[op.results[0]] = size.evaluate({**sizes, BLOCK_COUNT: blocks})
+                else:
+                    x, y = (values[operand] for operand in op.operands)
+                    values[op.results[0]] = ARITHMETIC[op.name.removeprefix("arith.")](x, y)
+
+        evaluate(before)
+        found: list[tuple[int, ...]] = []
+        body = loop.regions[0].blocks[0]
+        *ops, sink, _ = [view.operation for view in body.operations]
+        for index in range(*(values[bound] for bound in loop.operands)):
+            values[body.arguments[0]] = index
+            evaluate(ops)
+            found.append(tuple(values[operand] for operand in sink.operands))
+        return found
+
+
+def test_blocks_share_the_tiles() -> None:
+    """Each is taken once, in rounds, in every other one by the last block first."""
+    text = """func.func private @k() attributes {cleave.kernel} {
+      %0 = "cleave.program_id"() {axis = 0 : i64} : () -> index
+      %1 = "cleave.program_id"() {axis = 1 : i64} : () -> index
+      %2 = arith.addi %0, %1 : index
+      return
+    }"""
+    for rows, columns, blocks in [(1, 1, 1), (3, 1, 3), (2, 2, 3), (3, 3, 4), (5, 3, 4), (4, 4, 4), (7, 3, 2)]:
+        shares = [taken(text, block, blocks, {"rows": rows, "columns": columns}) for block in range(blocks)]
+        tiles = [column * rows + row for share in shares for row, column in share]
+        assert sorted(tiles) == list(range(rows * columns))
+        assert max(map(len, shares)) <= min(map(len, shares)) + 1
+        numbers = [column * rows + row for row, column in shares[0]]
+        assert (
+            numbers == [n for n in (0, 2 * blocks - 1, 2 * blocks, 4 * blocks - 1)[: len(numbers)]] or len(numbers) > 4
+        )
 
 
 TILES = [
