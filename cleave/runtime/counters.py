@@ -26,9 +26,8 @@ class Counters:
         self._reserves: dict[int, tuple[int, int]] = {}  # address and size of what is left, by context
         self._arrays: list[DeviceArray] = []  # for ever: a graph may be replayed at any time
 
-    def address(self, size: int, stream: int) -> int | None:
+    def address(self, size: int, stream: int, context: int) -> int | None:
         """Of ``size`` bytes of zeros for the next launch on ``stream`` of the current GPU; None where none are left."""
-        context = self._driver.context()
         if self._driver.is_capturing(stream):
             with self._lock:
                 return self._cut(context, size)

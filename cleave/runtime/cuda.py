@@ -147,11 +147,12 @@ class Program:
         """What follows from shapes and strides on the current GPU, remembered for the next call with the same."""
         check_count(self.plan, inputs)
         named = zip(self.plan.arguments, inputs, strict=True)
-        key = (self.driver.context(), *(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
+        context = self.driver.context()
+        key = (context, *(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
         found = self._ready.get(key)
         if found is None:
             layouts = input_layouts(self.plan, inputs)
-            found = Ready(bind(self.plan, layouts, sizes).on_gpu(self._fits, overlaps=self.driver.overlaps()))
+            found = Ready(bind(self.plan, layouts, sizes).on_gpu(self._fits, overlaps=self.driver.overlaps()), context)
             with self._lock:
                 if len(self._ready) >= _REMEMBERED:
                     self._ready.clear()
@@ -161,7 +162,7 @@ class Program:
     def count(self, ready: Ready, addresses: list[int], owners: list[Any], stream: int, allocate: Allocator) -> None:
         """Put in where the counters of the next launches on ``stream`` are."""
         for root, size in ready.bound.zeroed:
-            found = self._counters.address(size, stream)
+            found = self._counters.address(size, stream, ready.context)
             if found is None:
                 found, owners[root] = _allocated(*ready.bound.allocated[root - len(self.plan.arguments)], allocate)
                 self.driver.fill_zeros(found, size, stream)

@@ -135,7 +135,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Ready:
-    """A plan at certain shapes on one GPU, and the slots that no call is using."""
+    """A plan at certain shapes on one GPU, whose ``context`` this is, and the slots that no call is using."""
 
     bound: Bound
+    context: int
     free: list[Slot] = field(default_factory=list[Any])

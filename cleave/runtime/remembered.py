@@ -70,7 +70,7 @@ class Remembered:
         if any(address % ALIGNMENT for address in addresses):
             return None
         torch = sys.modules["torch"]
-        if torch.cuda.current_device() == found.index:
+        if _current_device(torch) == found.index:
             return _launched(torch, found, tensors, addresses, stream)
         with torch.cuda.device(found.index):
             return _launched(torch, found, tensors, addresses, stream)
@@ -117,3 +117,8 @@ def _current_stream(torch: Any, index: int) -> int:
     """The handle; by the function that PyTorch's own compiler uses, where it is there, which makes no object."""
     quick = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     return torch.cuda.current_stream().cuda_stream if quick is None else quick(index)
+
+
+def _current_device(torch: Any) -> int:
+    quick = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
+    return torch.cuda.current_device() if quick is None else quick()

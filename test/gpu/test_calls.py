@@ -21,9 +21,6 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 
-OVERHEAD = 25.0
-"""Microseconds of the host for a call; 10 are wanted, and what was measured is printed."""
-
 
 def plain_product(x: f16["m k"], w: f16["k n"]) -> f16:
     return cleave.contract(x, w, over="k").astype(f16)
@@ -142,14 +139,15 @@ def test_several_gpus() -> None:
 
 def test_views_are_read_where_they_lie() -> None:
     """Heads of one projection, and a part of a cache: nothing of their size is allocated."""
-    wide = random(4096, 8, 3, 64)
+    wide = random(65536, 8, 3, 64)
     q, k, v = (wide[:, :, number].transpose(0, 1) for number in range(3))
-    cache = random(8, 9000, 64)[:, :4096]
+    q, cache = q[:, :16], random(8, 70000, 64)[:, :65536]
     attention(q, k, v), attention(q, cache, cache)
+    torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     outs = [attention(q, k, v), attention(q, cache, cache)]
-    assert torch.cuda.max_memory_allocated() - before < 2.5 * outs[0].numel() * 2
+    assert torch.cuda.max_memory_allocated() - before < k.numel()
     for out, tensors in zip(outs, ((q, k, v), (q, cache, cache)), strict=True):
         assert close(out, exact(*tensors))
 
@@ -192,8 +190,9 @@ def test_wrong_tensors_are_named(tensors: Callable[[], list[Any]], message: str)
 
 def test_what_a_call_costs_on_the_host() -> None:
     """The least of several series: other work on the machine only adds. ``-s`` shows it."""
-    results, slow = list[str](), False
+    times: dict[str, float] = {}
     for name, function, tensors in (
+        ("torch.empty", lambda *tensors: torch.empty((16, 16), dtype=torch.float16, device="cuda"), []),
         ("product", product, [random(16, 64), random(64, 16)]),
         ("attention", attention, operands()),
         ("torch.matmul", torch.matmul, [random(16, 64), random(64, 16)]),
@@ -207,10 +206,9 @@ def test_what_a_call_costs_on_the_host() -> None:
                 function(*tensors)
             series.append(1e4 * (time.perf_counter() - start))
         torch.cuda.synchronize()
-        results.append(f"{name} {min(series):.1f} µs")
-        slow |= min(series) > OVERHEAD
-    print("a call on the host:", ", ".join(results))
-    assert not slow
+        times[name] = min(series)
+    print("µs of the host for a call:", ", ".join(f"{name} {least:.1f}" for name, least in times.items()))
+    assert times["product"] < 2 * times["torch.matmul"] + 5
 
 
 def test_tuning_goes_on_where_it_was(tmp_path: Path) -> None:
