@@ -152,7 +152,7 @@ class Candidates:
         kernel = replace(kernel, order=replace(kernel.order, group=group) if kernel.order else None)
         tiling, work = replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
         works = {False: work}
-        if self.target.has_descriptors and work.describable and self._is_contraction_bound(work):
+        if self.target.has_descriptors and work.describable and not work.mma:  # mma.sync is slower with descriptors
             works[True] = workload(replace(kernel, descriptors=True), sizes.values, sizes.known)
         emit = partial(self._kernel, region, tiling, fusion)
         choices = itertools.product(works, STAGES if has_loops(kernel) else (NO_PIPELINE,), WARPS)
@@ -186,11 +186,6 @@ class Candidates:
         if key not in self._emitted:
             self._emitted[key] = emit_kernel("kernel", region, tiling, self.extents, fusion)
         return self._emitted[key]
-
-    def _is_contraction_bound(self, work: Workload) -> bool:
-        """Whether ``wgmma`` takes longer than DRAM: elsewhere pointers are as good or better."""
-        cost = cost_of(work, STAGES[0], WARPS[0], self.target)
-        return cost.tensor > cost.dram and not work.mma
 
 
 def effort(values: int) -> int:

@@ -140,7 +140,10 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     misses = max(work.compulsory, reads + blocks * work.stored)
     repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
     busy = blocks * idle * repeat
+    again = sum(each.blocks * chain.trips * _again(chain, num_warps) for each in walks for chain in each.chains)
+    again /= max(blocks, 1)
     tensor = work.tensor + (target.mma_slowdown - 1) * work.mma + (work.narrow if described else 0.0)
+    tensor += target.mma_slowdown * again
     accesses = blocks * idle * work.requests / target.request_rate
     chains = [(each.blocks, _alone(each, num_stages, num_warps, repeat, target)) for each in walks]
     alone = max((time for _, time in chains), default=0.0)
@@ -169,10 +172,15 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
     )
 
 
+def _again(chain: Chain, num_warps: int) -> float:
+    """Operations that warps without work of their own repeat."""
+    return sum(flops * max(0.0, num_warps / max(1, warps) - 1) for flops, warps in chain.small)
+
+
 def _edge(walks: Sequence[Workload]) -> float:
-    """Bytes that a block reads and writes outside its loops."""
-    loaded = sum(chain.described for each in walks for chain in each.chains if not chain.pipelined)
-    return sum(each.stored for each in walks) + loaded
+    """Bytes that a block reads and writes outside its loops, on the average."""
+    loaded = sum(each.blocks * chain.described for each in walks for chain in each.chains if not chain.pipelined)
+    return (loaded + sum(each.blocks * each.stored for each in walks)) / max(1, sum(each.blocks for each in walks))
 
 
 def _alone(work: Workload, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
@@ -213,7 +221,7 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
         + chain.mmas * target.mma_latency
         + chain.exchanges * target.exchange_latency
         + chain.staged / target.shared_bandwidth
-        + (chain.wgmma + narrow + target.mma_slowdown * chain.mma) * target.sms / flops
+        + (chain.wgmma + narrow + target.mma_slowdown * (chain.mma + _again(chain, num_warps))) * target.sms / flops
         + chain.reductions * target.reduction_latency
         + chain.elements / threads * target.element_time
     )

@@ -35,7 +35,8 @@ class Chain:
     ``wgmma`` feeds another. ``special``: elements of special functions.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
     ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
-    that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns.
+    that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns; ``small``:
+    operations of those by ``mma.sync``, and the warps that there is work for.
     ``elements``: of tiles of register code, those of special functions eight times.
     """
 
@@ -55,11 +56,16 @@ class Chain:
     waited: int = 0
     narrow: float = 0.0
     mmas: int = 0
+    small: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     reductions: int = 0
     meetings: int = 0
     chained: bool = False
     special: float = 0.0
     elements: float = 0.0
+
+
+MEANS = "loaded described narrow stored requests tensor mma fma special alu staged"
+"""What kernels side by side have of these is a mean over their blocks."""
 
 
 @dataclass
@@ -148,19 +154,7 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
         narrowest=min(work.narrowest for work in works),
         beside=works,
     )
-    for name in (
-        "loaded",
-        "described",
-        "narrow",
-        "stored",
-        "requests",
-        "tensor",
-        "mma",
-        "fma",
-        "special",
-        "alu",
-        "staged",
-    ):
+    for name in MEANS.split():
         setattr(whole, name, sum(work.blocks * getattr(work, name) for work in works) / max(blocks, 1))
     return whole
 
@@ -364,6 +358,8 @@ def _chained_rows(block: Block) -> list[int]:
     return found
 
 
+MMA_ROWS, MMA_COLUMNS = 16, 8
+"""Of what a warp computes at once by ``mma.sync``; warps for which nothing is left repeat one another's work."""
 ROWS_READ = 8
 """Columns that ``wgmma`` could compute while it reads its rows from shared memory, which it does for each tile."""
 
@@ -385,7 +381,9 @@ def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -
         chain.narrow += narrow
         work.narrow += chain.trips * narrow
     else:
+        rows, columns, _ = contraction_shape(instruction)
         chain.mma += flops
+        chain.small.append((flops, math.ceil(rows / MMA_ROWS) * math.ceil(columns / MMA_COLUMNS)))
         chain.mmas += 1
         work.mma += chain.trips * flops
 
