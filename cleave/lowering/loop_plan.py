@@ -21,7 +21,7 @@ from cleave.lowering.register_layouts import is_tile
 
 _SINKING = ("arith.truncf", "tt.fp_to_fp", "tt.expand_dims", "tt.broadcast", "tt.splat")
 """Ops moved to where their results are needed, as these hold more registers than their operands, or the same."""
-_KEPT = ("scf.for", "scf.if", "tt.store", "tt.elementwise_inline_asm", "tt.load")
+_KEPT = ("scf.for", "scf.if", "tt.store", "tt.elementwise_inline_asm")
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,8 @@ class _Module:
         for op in _walk(self.function):
             if op.name == "scf.if" and any(tt.parent(load) == op for load in self.loads):
                 raise CleaveError("it loads tiles within a branch")
-            if op.name == "tt.load" and tt.parent(op).name == "scf.for" and _is_matrix(op.results[0]):
-                raise CleaveError("a loop loads a tile by pointers")
+            if op.name == "tt.load" and tt.parent(op).name == "scf.for" and _is_multiplied(op.results[0]):
+                raise CleaveError("a loop loads an operand of a product by pointers")
 
     def _row(self, argument: _Argument) -> Row | None:
         """For a descriptor whose blocks have the divided rows."""
@@ -313,8 +313,9 @@ def _walk(op: ir.Operation) -> list[ir.Operation]:
     return found
 
 
-def _is_matrix(value: ir.Value) -> bool:
-    return len(tt.shape_of(value)) > 1
+def _is_multiplied(value: ir.Value) -> bool:
+    """Whether it is an operand of a product as it is."""
+    return any(use.owner.operation.name == "tt.dot" and use.operand_number < 2 for use in value.uses)
 
 
 def _check_product(dot: ir.Operation, resident: set[ir.Value]) -> None:

@@ -274,7 +274,8 @@ def _specialised_iteration(chain: Chain, num_stages: int, resident: int, target:
     computed = _overlapped(tensor, registers, hidden)
     copied = share * chain.described / target.described_l2_bandwidth
     alone = target.load_latency + chain.described / target.described_block_bandwidth if chain.described else 0.0
-    waited = target.load_latency if chain.requests and chain.pipelined else 0.0
+    exposed = chain.requests and chain.pipelined and not chain.chained  # beneath the first products otherwise
+    waited = target.load_latency if exposed else 0.0
     waited += chain.reductions * target.reduction_latency
     return max(computed, copied, alone / (num_stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)
 

@@ -147,8 +147,9 @@ class Loops:
             return self._loop(nest, Range(full.stop, made.stop), rest, block, accumulators, stages=EDGE_STAGES)
         if not nest.iterations.before:
             return self._loop(nest, Range(full.stop, made.stop), rest, block, accumulators)
-        gap = nest.scope.builder.arith("subi", full.stop, full.start)
-        stop = nest.scope.builder.arith("subi", made.stop, gap)
+        builder = nest.scope.builder
+        gap = builder.arith("maxsi", builder.arith("subi", full.stop, full.start), builder.index(0))
+        stop = builder.arith("subi", made.stop, gap)
         return self._loop(nest, Range(made.start, stop), rest, self._jumping(nest, block, gap), accumulators)
 
     def _jumping(self, nest: _Nest, block: Block, gap: Ref) -> Block:
@@ -158,7 +159,8 @@ class Loops:
         past = builder.arith("addi", builder.arith("subi", index, nest.iterations.full.start), size)
         past = builder.arith("minsi", builder.arith("maxsi", past, builder.index(0)), size)  # 0 or the tile's extent
         moved = builder.arith("muli", builder.arith("divui", past, size), gap)
-        begin = Instruction("arith.addi", (index, moved), (block.arguments[0],))
+        begins = builder.arith("addi", index, moved)  # always below the end, which says so in terms of sizes
+        begin = Instruction("arith.minsi", (begins, nest.iterations.made.stop), (block.arguments[0],))
         instructions = [*builder.block.instructions, begin, *block.instructions]
         return Block((index, *block.arguments[1:]), instructions, block.yields)
 

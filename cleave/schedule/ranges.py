@@ -70,7 +70,8 @@ class Trips:
 
 @dataclass(frozen=True)
 class Iterations:
-    """``made``: all iterations, from a multiple of the tile on. ``full``: those that need no masks, whole tiles.
+    """``made``: all iterations, from a multiple of the tile on. ``full``: those that need no masks, whole tiles; none
+    where it stops before it starts.
 
     ``outcomes``: how comparisons come out throughout ``full``. ``before``: whether some may lie before ``full``.
     ``all_full``, ``none_full``: what is known of that for all sizes. ``computed``: whether constants say so in which
@@ -101,8 +102,7 @@ class Ranges:
         lower, upper = ([limit for limit in found if limit.upper is side] for side in (False, True))
         made, full = self._made(lower, upper, name, tile, scope), self._full(lower, upper, name, tile, scope)
         if lower:
-            start = scope.builder.arith("maxsi", full.start, made.start)
-            full = Range(start, scope.builder.arith("maxsi", full.stop, start))
+            full = replace(full, start=scope.builder.arith("maxsi", full.start, made.start))
         stops = [scope.builder.constant_of(each) for each in (full.stop, made.stop)]
         all_full = not outcomes and (tile == 1 or (stops[0] is not None and stops[0] == stops[1]))
         ends = [tuple(limit.end for limit in side) for side in (lower, upper)]

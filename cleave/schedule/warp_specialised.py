@@ -110,9 +110,10 @@ class _Tiles:
         loops = [i.body for i in self.everything if i.body]
         within = [load for body in loops for load in body.instructions if load.op in LOADS]
         some = any(load.result in self.described for load in within)
-        matrices = any(len(load.result.names) > 1 and load.result not in self.described for load in within)
+        multiplied = {operand for product in self.products for operand in product.operands}
+        pointers = any(load.result in multiplied - self.described for load in within)
         meets = any(i.op == "group_barrier" for i in self.everything)
-        return bool(self.products) and some and not matrices and not meets and all(
+        return bool(self.products) and some and not pointers and not meets and all(
             self._is_warpgroups(product, division) for product in self.products
         )  # fmt: skip
 

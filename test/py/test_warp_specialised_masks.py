@@ -1,0 +1,72 @@
+"""Masks of warp-specialised attention: from positions and from memory, in loops with and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from test_warp_specialised import lowered, run
+
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.lowering.verify_ttir import TTGIR_TARGET
+
+Mask = Callable[[GraphBuilder, Value], Value]
+WIDTH = 70
+
+
+def inside(b: GraphBuilder) -> Value:
+    """The last ``WIDTH`` keys up to a query's own."""
+    i, j = (b.cast(b.index(dim=name), dtype="i32") for name in "mn")
+    far = b.add(j, b.constant(WIDTH, "i32"))
+    return b.mul(b.cmp(j, i, predicate="le"), b.cmp(far, i, predicate="gt"))
+
+
+def window(b: GraphBuilder, z: Value) -> Value:
+    return b.select(inside(b), z, b.constant(float("-inf"), "f32"))
+
+
+def additive(b: GraphBuilder, z: Value) -> Value:
+    """Rows of a length that no descriptor can have."""
+    return b.add(z, b.input("m n", "f32"))
+
+
+def of_keys(b: GraphBuilder, z: Value) -> Value:
+    return b.add(z, b.input("n", "f32"))
+
+
+def attention(name: str, mask: Mask) -> Graph:
+    b = GraphBuilder(name)
+    q, k, v = b.input("h m d=32", "f16"), b.input("h n d", "f16"), b.input("h n e=32", "f16")
+    z = mask(b, b.mul(b.contract(q, k, over=["d"]), b.constant(0.2, "f32")))
+    p = b.exp(b.sub(z, b.reduce(z, kind="max", over=["n"])))
+    total = b.reduce(p, kind="sum", over=["n"])
+    return b.build(b.cast(b.div(b.contract(b.cast(p, dtype="f16"), v, over=["n"]), total), dtype="f16"))
+
+
+def sums_of_a_window() -> Graph:
+    """Without a maximum: there may be no keys."""
+    b = GraphBuilder("sums_of_a_window")
+    q, k, v = b.input("h m d=32", "f16"), b.input("h n d", "f16"), b.input("h n e=32", "f16")
+    z = b.select(inside(b), b.contract(q, k, over=["d"]), b.constant(0.0, "f32"))
+    return b.build(b.contract(b.cast(z, dtype="f16"), v, over=["n"], dtype="f16"))
+
+
+WINDOW, ADDITIVE, OF_KEYS = (attention(mask.__name__, mask) for mask in (window, additive, of_keys))
+SUMS = sums_of_a_window()
+CASES = [
+    (WINDOW, {"h": 1, "m": 300, "n": 300}),
+    (WINDOW, {"h": 1, "m": 5, "n": 1}),
+    (WINDOW, {"h": 1, "m": 0, "n": 3}),
+    (SUMS, {"h": 1, "m": 130, "n": 200}),
+    (SUMS, {"h": 1, "m": 130, "n": 0}),
+    (ADDITIVE, {"h": 1, "m": 70, "n": 150}),
+    (ADDITIVE, {"h": 2, "m": 1, "n": 1}),
+    (OF_KEYS, {"h": 1, "m": 70, "n": 150}),
+]
+
+
+@pytest.mark.parametrize(("graph", "sizes"), CASES, ids=lambda value: getattr(value, "name", None))
+def test_numbers(graph: Graph, sizes: dict[str, int]) -> None:
+    _, kernels, remarks = lowered(graph)
+    assert all(TTGIR_TARGET in kernel.text for kernel in kernels), remarks
+    assert run(graph, {kernel.name: kernel.text for kernel in kernels}, sizes, 1) < 1e-2
