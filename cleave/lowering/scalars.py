@@ -227,6 +227,13 @@ def _times(a: Scalar, b: Scalar) -> Size | None:
     return None
 
 
+def _smaller(a: Scalar, b: Scalar) -> Scalar:
+    """Of the operands of a minimum the one that says more: a size, or what has a limit."""
+    return next(
+        (each for each in (b, a) if each.size is not None and each.constant is None), b if b.limit is not None else a
+    )
+
+
 # An index is not negative, and a divisor not zero.
 _LIMITS: Mapping[str, Callable[[Scalar, Scalar], Size | None]] = {
     "addi": lambda a, b: a.limit + b.limit - 1 if a.limit is not None and b.limit is not None else None,
@@ -234,7 +241,7 @@ _LIMITS: Mapping[str, Callable[[Scalar, Scalar], Size | None]] = {
     "muli": _times,
     "divui": lambda a, b: ceildiv(a.limit, b.size) if a.limit is not None and b.size is not None else None,
     "remui": lambda a, b: b.size if b.size is not None else b.limit - 1 if b.limit is not None else None,
-    "minsi": lambda a, b: b.limit if b.limit is not None else a.limit,
+    "minsi": lambda a, b: _smaller(a, b).limit,
 }
 
 
