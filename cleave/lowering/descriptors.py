@@ -107,15 +107,10 @@ class Descriptors:
         return self.scalars.bounds(size)[0] >= 1 or self._runs_only_with_elements(offset, size)
 
     def _runs_only_with_elements(self, offset: Scalar, size: Size) -> bool:
-        """Whether there is no such offset, or no such iteration of a loop around, where ``size`` is 0: empty tensors
-        have no descriptor."""
-        return any(self._is_impossible(place, size) for place in (offset, *self.scalars.around))
-
-    def _is_impossible(self, place: Scalar, size: Size) -> bool:
-        """Whether an index, which is not negative, has no value where ``size`` is 0."""
-        if place.limit is None:
+        """Whether there is no such offset where ``size`` is 0: empty tensors have no descriptor."""
+        if offset.limit is None:
             return False
-        limit, size = (self.scalars.facts.simplify(self.scalars.known(each)) for each in (place.limit, size))
+        limit, size = (self.scalars.facts.simplify(self.scalars.known(each)) for each in (offset.limit, size))
         return all(self.scalars.bounds(limit.substitute({symbol: 0}))[1] <= 0 for symbol in size.symbols)
 
 

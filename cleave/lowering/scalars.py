@@ -49,8 +49,6 @@ class Scalars:
         """``extents``: static sizes of symbols; ``argument``: the i32 kernel argument that holds another symbol."""
         self.facts, self.extents, self.argument = facts, extents, argument
         self.entry: ir.InsertionPoint | None = None
-        self.around: list[Scalar] = []
-        """The indices of the loops in whose body code is being built."""
         self._sizes: dict[Size, Scalar] = {}
         self._symbols: dict[str, ir.Value] = {}
         self._constants: dict[tuple[int, str], ir.Value] = {}

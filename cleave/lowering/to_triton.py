@@ -212,14 +212,11 @@ def _for(kernel: KernelBuilder, op: ir.Operation) -> None:
     block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
     index, *carried = block.arguments
     limit = high.size if high.size is not None else high.limit - 1 if high.limit is not None else None
-    place = Scalar(index, low.low, max(low.low, high.high - 1), None, limit)
-    kernel.values[source.arguments[0]] = place
+    kernel.values[source.arguments[0]] = Scalar(index, low.low, max(low.low, high.high - 1), None, limit)
     for argument, value in zip(list(source.arguments)[1:], carried, strict=True):
         kernel.values[argument] = _received(kernel, argument.type, value)
-    kernel.scalars.around.append(place)
     with ir.InsertionPoint(block):
         kernel.block(source)
-    kernel.scalars.around.pop()
     kernel.bind(
         op, *(_received(kernel, result.type, value) for result, value in zip(op.results, loop.results, strict=True))
     )
