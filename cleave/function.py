@@ -42,8 +42,8 @@ class Function:
     sizes are met that are far (a factor of ``RATIO``) from all known ones. ``arguments``: what messages call them.
     ``static``: symbols whose sizes are compiled in, once for each value that is met. ``schedule``: options of
     ``cleave-schedule``. ``tuned``: a file of tuning results, whose programs are taken on the GPU they were measured on.
-    ``warp_specialise``: kernels that have such a form are lowered to TTGIR for sm_90, and run on no other architecture;
-    candidates are made in both forms.
+    ``warp_specialise``: kernels may be lowered to TTGIR for sm_90, where the cost model expects that to be faster; they
+    run on no other architecture. None: only where numbers are compared before a program is taken, as ``tune`` does.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Function:
         superopt: bool = True,
         schedule: Mapping[str, Any] | None = None,
         tuned: str | os.PathLike[str] | None = None,
-        warp_specialise: bool = False,
+        warp_specialise: bool | None = None,
     ) -> None:
         self.source, self.name, self._arguments, self._static = source, name, tuple(arguments), tuple(static)
         self._asked, self._superopt = _checked_sizes(sizes), superopt
@@ -189,16 +189,25 @@ class Function:
         return "".join(f"{row}\n" for row in rows)
 
     def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
-        """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first."""
+        """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first.
+
+        They are there to be compared and measured: for sm_90 some are warp-specialised unless that is switched off, and
+        where it is asked for, the first of these is there without each part of the form, too.
+        """
         from cleave.lowering.package import package
         from cleave.lowering.targets import Target
         from cleave.passes import registry
+        from cleave.schedule.warp_specialised import ARCHITECTURES
         from cleave.tuner.candidates import variants
 
         text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-        schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **self._options))
         wanted = [Target.parse(target) for target in targets]
-        found = variants(self.optimised, self.name, schedule, count, wanted)
+        possible = bool(wanted) and all(target.name in ARCHITECTURES for target in wanted)
+        specialise = possible if self._warp_specialise is None else self._warp_specialise
+        options = {"warp_specialise": specialise, **self._schedule}
+        schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **options))
+        every = self._warp_specialise is True
+        found = variants(self.optimised, self.name, schedule, count, wanted, ablations=every)
         return package(self.name, [replace(variant, plan=self._named(variant.plan)) for variant in found])
 
     def tune(self, *tensors: Any, candidates: int = 16, store: str | os.PathLike[str] | None = None) -> Iterator[Any]:
@@ -294,11 +303,6 @@ class Function:
                 self._best[found] = Package.from_bytes(data).variants[0] if data else None
             return self._best[found]
 
-    @property
-    def _options(self) -> dict[str, Any]:
-        """Of ``cleave-schedule``."""
-        return {"warp_specialise": self._warp_specialise, **self._schedule}
-
     def _key(self, sizes: Sizes) -> str:
         """Under which tuning results for these sizes are kept."""
         from cleave.lowering.package import versions
@@ -306,7 +310,7 @@ class Function:
         from cleave.tuner.store import key_of
 
         options = {**self._schedule, "superopt": self._superopt}
-        options |= {"warp_specialise": True} if self._warp_specialise else {}
+        options |= {} if self._warp_specialise is None else {"warp_specialise": self._warp_specialise}
         driver = _current_driver()
         return key_of(without_locations(self.source), sizes, options, driver.device_name(), versions())
 
@@ -381,7 +385,8 @@ class Function:
         ctx, module = parsed(self.optimised)
         with ctx:
             text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **{"aligned": True, **self._options})
+            options = {"aligned": True, "warp_specialise": bool(self._warp_specialise), **self._schedule}
+            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **options)
             if self._warp_specialise:
                 self._apply(module, "cleave-lower-to-ttgir", chosen=True)
             else:
@@ -444,7 +449,7 @@ def jit(
     superopt: bool = True,
     schedule: Mapping[str, Any] | None = None,
     tuned: str | os.PathLike[str] | None = None,
-    warp_specialise: bool = False,
+    warp_specialise: bool | None = None,
 ) -> Any:
     """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
 

@@ -78,8 +78,7 @@ def package_path(folder: Path, subgraph: str, shape: str, ablation: str) -> Path
 class Job:
     """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1.
 
-    ``warp_specialise``: each program whose kernels have a warp-specialised form is in it in both forms, the first of
-    them also without each part of that form.
+    ``warp_specialise``: as of ``cleave.jit``; True: the first such candidate also without each part of that form.
     """
 
     subgraph: str
@@ -88,7 +87,7 @@ class Job:
     folder: Path
     target: str
     candidates: int
-    warp_specialise: bool = False
+    warp_specialise: bool | None = None
 
 
 def prepare(
@@ -100,7 +99,7 @@ def prepare(
     *,
     candidates: int = 1,
     jobs: int = 1,
-    warp_specialise: bool = False,
+    warp_specialise: bool | None = None,
 ) -> Iterator[str]:
     """Compile and write a package for each shape whose label contains ``shapes``; a line for each, as they are done."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +149,7 @@ def prepared(job: Job) -> str:
 
 
 @cache
-def _jitted(subgraph: str, ablation: str, warp_specialise: bool) -> Any:
+def _jitted(subgraph: str, ablation: str, warp_specialise: bool | None) -> Any:
     import cleave
 
     function = subgraphs_by_name()[subgraph].function

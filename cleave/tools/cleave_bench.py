@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
     prepare.add_argument("--target", default="sm_90")
     prepare.add_argument("--candidates", type=_positive, default=1, help="programs for each shape, to be measured")
-    prepare.add_argument("--warp-specialise", action="store_true", help="programs in their warp-specialised form, too")
+    prepare.add_argument(
+        "--warp-specialise", action=argparse.BooleanOptionalAction, help="by default only of several candidates"
+    )
     prepare.add_argument("--jobs", type=_positive, default=1, help="processes")
     run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
     run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.form import Form, ablations
+from cleave.lowering.form import Form
+from cleave.lowering.form import ablations as each_ablation
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import variant_of
@@ -180,11 +181,13 @@ def variants(
     pass_: Schedule,
     count: int,
     targets: Sequence[Target] = (),
+    *,
+    ablations: bool = False,
 ) -> list[Variant]:
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    The first that is warp-specialised is there without each part of that form, too.
+    ``ablations``: the first that is warp-specialised is there without each part of that form, too.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -196,7 +199,8 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        lowered = _lowered_choices(choices(graphs, options, SPARE * count), options, count, ctx)
+        forms = list(each_ablation()) if ablations else [Form()]
+        lowered = _lowered_choices(choices(graphs, options, SPARE * count), options, count, forms, ctx)
         found: list[Variant] = []
         failure: CleaveError | None = None
         for label, each in lowered:
@@ -211,14 +215,14 @@ def variants(
 
 
 def _lowered_choices(
-    ranked: Sequence[Choice], options: ScheduleOptions, count: int, ctx: ir.Context
+    ranked: Sequence[Choice], options: ScheduleOptions, count: int, forms: Sequence[Form], ctx: ir.Context
 ) -> list[tuple[str, ir.Module]]:
-    """``count`` different programs, the first that is warp-specialised in all forms of that.
+    """``count`` different programs, the first that is warp-specialised in all these ``forms``, others in the first one.
 
     Of equal modules the first: alternatives may have a program in common.
     """
     found: dict[str, tuple[str, ir.Module]] = {}
-    forms, programs = list(ablations()), 0
+    programs = 0
     for choice in ranked:
         program = arranged(choice.scheduled, options)
         if choice.warp_specialised:

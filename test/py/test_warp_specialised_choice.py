@@ -10,9 +10,14 @@ from test_warp_specialised import matmul, normalised, swiglu
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.errors import CleaveError
+from cleave.function import Function
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.source import graph_text
 from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.passes.schedule import Schedule
 from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.package import Variant
 from cleave.schedule.candidates import Candidate
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule, with_candidates
 from cleave.schedule.target import target_named
@@ -87,3 +92,31 @@ def test_programs_to_measure_have_both_forms() -> None:
     assert len(found) == 8 and found[0].warp_specialised
     assert 2 <= sum(choice.warp_specialised for choice in found) <= 6
     assert found[0].seconds == min(choice.seconds for choice in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "targets", "expected"),
+    [
+        (None, ["sm_90"], (True, False)),
+        (None, [], (False, False)),
+        (None, ["sm_90", "sm_80"], (False, False)),
+        (False, ["sm_90"], (False, False)),
+        (True, ["sm_90"], (True, True)),
+    ],
+)
+def test_by_default_where_numbers_are_compared(
+    asked: bool | None, targets: list[str], expected: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether candidates are made in the form, and in all variants of it; other programs only where it is asked for."""
+    seen: list[tuple[bool, bool]] = []
+
+    def variants(text: str, name: str, pass_: Schedule, *rest: object, ablations: bool) -> list[Variant]:
+        seen.append((pass_.warp_specialise, ablations))
+        raise CleaveError("enough")
+
+    monkeypatch.setattr("cleave.tuner.candidates.variants", variants)
+    function = Function(graph_text(attention()), name=attention().name, superopt=False, warp_specialise=asked)
+    with pytest.raises(CleaveError, match="enough"):
+        function.candidates(2, *targets)
+    assert seen == [expected]
+    assert (TTGIR_TARGET in function.ttir(**SIZES)) == (asked is True)
