@@ -37,8 +37,9 @@ EDGE = 0.6
 """Share of the DRAM bandwidth at which blocks read and write outside their loops where each has a multiprocessor."""
 SLOWEST = 2.0
 """How many times as long as one load the slowest of all warps' takes, for which they wait where they meet in a loop."""
-REPEATED = 2.0
-"""How many times as long as others an access takes that repeats one of a pipeline: contractions stand around it."""
+REPEATED, WAITED = 2.0, 0.4
+"""How many times as long as others an access takes that repeats one of a pipeline: contractions stand around it; and
+the share of such a load's latency that copies by pointers do not hide."""
 THREADS, COPY = 32, 16
 """Threads of a warp; bytes that each copies at once from a tile large enough."""
 WARP_ROWS = 16
@@ -236,7 +237,8 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
         hidden = chain.pipelined and num_stages > 1 and not chain.single
         seconds = max(seconds, copy / (num_stages - 1)) if hidden else seconds + copy
         seconds += target.load_latency / 2 if hidden and num_stages == 2 else 0.0
-    seconds += chain.repeated * target.load_latency if chain.described else 0.0
+    waited = 1.0 if chain.described else WAITED
+    seconds += waited * chain.repeated * target.load_latency
     seconds += REPEATED * chain.repeats / threads * target.request_latency
     if chain.requests:
         together = _unrolled(chain, threads)

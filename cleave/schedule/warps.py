@@ -39,20 +39,23 @@ def is_between_warps(reduction: Instruction) -> bool:
     return fastest is not None and fastest.name in reduction.attrs["over"] and (fastest.size.value or 1) > WARP_ROW
 
 
-def staged(block: Block) -> float:
-    """Bytes that register code writes to shared memory for products, but for what follows from another product: its
-    rows stay where they are. Of tf32 tensor cores want the summed dim without gaps: where it is not what varies fastest
-    in memory, all threads of a warp write to a few banks.
+def staged(block: Block) -> tuple[float, int]:
+    """What register code writes to shared memory for products: bytes, and how many operands. Not what follows from
+    another product: its rows stay where they are.
+
+    Of tf32 tensor cores want the summed dim without gaps: where it is not what varies fastest in memory, all threads of
+    a warp write to a few banks, which counts as so many more bytes.
     """
     products = [i for i in block.instructions if _is_product(i)]
-    found, near = 0.0, {i.result: i for i in block.instructions if i.results}
+    near = {i.result: i for i in block.instructions if i.results}
+    found: dict[Ref, float] = {}
     for product in products:
-        for operand in dict.fromkeys(product.operands):
+        for operand in product.operands:
             sources = _sources(operand, near)
             if operand in near and near[operand].op not in LOADS and not any(_is_product(near[ref]) for ref in sources):
                 turned = operand.tile.dtype == "tf32" and _is_turned(operand, product)
-                found += bytes_of(operand) * (CONFLICT if turned else 1)
-    return found
+                found[operand] = bytes_of(operand) * (CONFLICT if turned else 1)
+    return sum(found.values()), len(found)
 
 
 def _sources(operand: Ref, near: Mapping[Ref, Instruction]) -> set[Ref]:

@@ -31,8 +31,8 @@ class Chain:
     compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``described``: of loads through
     descriptors. ``requests``: accesses of up to ``LANE`` bytes of a thread that all other loads take. ``repeated``:
     loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined, of
-    ``repeats`` accesses in all. ``exchanges`` and ``staged``: as of ``warps``. ``chained``: whether a contraction by
-    ``wgmma`` feeds another. ``special``: elements of special functions.
+    ``repeats`` accesses in all. ``exchanges``: as of ``warps``, and operands that are ``staged`` (which is their
+    bytes). ``chained``: whether a contraction by ``wgmma`` feeds another. ``special``: elements of special functions.
     ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
     ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
     that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns; ``small``:
@@ -183,7 +183,8 @@ def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
 def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
     work.chains.append(chain)
     repeated = repeated_loads(block, around.roles)
-    chain.exchanges, chain.staged = exchanges(block), staged(block)
+    chain.staged, operands = staged(block)
+    chain.exchanges = exchanges(block) + operands
     work.staged += chain.trips * chain.staged
     chain.chained = bool(_chained_rows(block))
     if chain.pipelined:

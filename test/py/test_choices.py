@@ -137,7 +137,7 @@ def test_predictions(case: str) -> None:
     kernel = replace(kernel, num_warps=warps, num_stages=stages, descriptors=descriptors)
     known = {**sizes, **{f"{name}1": size // 16 for name, size in sizes.items()}}
     cost = kernel_cost(kernel, known, TARGET, graph.facts.definitions)
-    assert 0.7 < cost.running * 1e6 / measured < 1.3
+    assert 0.7 < cost.running * 1e6 / measured < 1.35
 
 
 def test_two_products_share_a_loop() -> None:
