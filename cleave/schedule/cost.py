@@ -52,10 +52,10 @@ REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
 """Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
 kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
-SIMPLE, HAND_OVER, IN_ORDER = 0.36, 0.02e-6, 0.6
-"""Of warp-specialised kernels: elements of simple register code as a share of the rate of multiply-adds; seconds that
-the barriers of an iteration take; and, as ``OVERLAP``, for products and register code of loops that wait for their
-products before anything else can run."""
+CHAINED, SIMPLE, HAND_OVER, IN_ORDER = 1.2, 0.43, 0.02e-6, 0.6
+"""Of warp-specialised kernels: rate of contractions over ``tensor_flops`` in rotated loops; elements of simple register
+code as a share of the rate of multiply-adds; seconds that the barriers of an iteration take; and, as ``OVERLAP``, for
+products and register code of loops that wait for their products before anything else can run."""
 REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED, EDGE_REGISTERS = 40, 0.3, 8
 """In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more, and
 those of a second loop for iterations with masks."""
@@ -262,14 +262,16 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     together = sum(chain.trips * _specialised_iteration(chain, form.stages, resident, target) for chain in work.chains)
     stored = resident * work.stored * target.sms / target.l2_bandwidth
     latency = waves * (target.block_latency + target.load_latency + together + stored)
-    hidden = OVERLAP_DESCRIBED
-    return replace(whole, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0, unit_overlap=hidden)
+    hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for chain in work.chains) else 1.0
+    units = replace(whole, tensor=whole.tensor / rate, unit_overlap=hidden)
+    return replace(units, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0)
 
 
 def _specialised_iteration(chain: Chain, num_stages: int, resident: int, target: Target) -> float:
     """Seconds of an iteration of all blocks of a multiprocessor."""
     share = resident * target.sms
-    tensor = share * (chain.wgmma + chain.narrow) / target.tensor_flops
+    rate = target.tensor_flops * (CHAINED if chain.chained else 1.0)
+    tensor = share * (chain.wgmma + chain.narrow) / rate
     simple = (chain.elements - SPECIAL_ELEMENTS * chain.special) / (SIMPLE * target.fma_flops)
     registers = share * (chain.special / target.special_rate + simple)
     hidden = OVERLAP_DESCRIBED if chain.chained else IN_ORDER if chain.waited else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
@@ -59,17 +60,30 @@ def kernels_of(graph: Graph, cut: frozenset[Value], *, wide: bool = False) -> li
     """What each kernel writes, in an order in which every kernel comes after those that it reads from.
 
     Values of the same dims that share something and do not need one another go into one kernel. ``wide``: values whose
-    dims are some of another's do too.
+    dims are some of another's do too. What no other kernel reads is not written.
     """
-    upstream = _upstream(graph)
+    upstream, stored = _upstream(graph), _stored(graph, cut)
     groups: list[list[Value]] = []
-    for value in _stored(graph, cut):
+    for value in stored:
         group = next((g for g in groups if _together(value, g, groups, upstream, wide)), None)
         if group:
             group.append(value)
         else:
             groups.append([value])
-    return [tuple(group) for group in groups]
+    needed = {viewed(value) for value in graph.outputs}.union(*(_read(group, stored) for group in groups))
+    written = (tuple(value for value in group if value in needed) for group in groups)
+    return [group for group in written if group]
+
+
+def _read(group: Sequence[Value], stored: Sequence[Value]) -> set[Value]:
+    """Of the values ``stored``, those that a kernel for ``group`` reads."""
+    pending, seen = [operand for value in group for operand in value.operands], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value not in seen and value not in group:
+            seen.add(value)
+            pending += value.operands if value not in stored else ()
+    return seen.intersection(stored)
 
 
 def one_kernel_each(graph: Graph) -> tuple[tuple[Value, ...], ...]:
