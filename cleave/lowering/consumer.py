@@ -63,14 +63,16 @@ class Product:
 class Kernel:
     """What consumers and producer of a kernel agree on.
 
-    ``stores``: those that copies carry out, each with its buffers. ``in_turn``: as ``turns`` says.
+    ``stores``: those that copies carry out, each with its buffers. ``turns``: how many consumers take turns; 0 if none.
+    ``run_on``: whether products may run into the next iteration.
     """
 
     block: ir.Block
     layouts: Layouts
     rings: Mapping[ir.Value, Ring]
     stores: Sequence[tuple[ir.Operation, Outgoing]] = ()
-    in_turn: bool = False
+    turns: int = 0
+    run_on: bool = False
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Consumer:
         self.true, self.false = ttg.boolean(True), ttg.boolean(False)
         zero = ttg.i32(0)
         self.states = {ring: State(zero, zero) for ring in dict.fromkeys(self.kernel.rings.values())}
-        if self.kernel.in_turn and self.part == 0:
+        if self.kernel.turns and self.part == 0:
             give_turn(0)
         self.ops([view.operation for view in self.kernel.block.operations])
         self.settle_all()

@@ -123,6 +123,8 @@ class _InOrder(_Loop):
     def running(self) -> list[Product]:
         """The products that may run into the next iteration: all or none."""
         consumer = self.consumer
+        if not consumer.kernel.run_on:
+            return []
         flying = consumer.flying
         kept = [product for product in flying if not product.added_to]
         alone = all(self._only_added_to(product) for product in kept)
@@ -182,7 +184,7 @@ class _Rotated(_Loop):
         super().__init__(consumer, op)
         self.plan = plan
         self.early = [number for number in range(len(self.arguments)) if number not in plan.late_yields]
-        self.in_turn = consumer.kernel.in_turn and computes_much(plan)
+        self.turns = consumer.kernel.turns if computes_much(plan) else 0
 
     def emit(self) -> None:
         consumer, outer = self.consumer, self.consumer.scope
@@ -258,14 +260,14 @@ class _Rotated(_Loop):
     def begin(self, started: Sequence[ir.Operation]) -> None:
         """The first products; a turn does not begin before their operands are there."""
         consumer = self.consumer
-        if self.in_turn:
+        if self.turns:
             consumer.hold_operands(started)
             wait_for_turn(consumer.part)
         consumer.ops(started)
 
     def give_turn(self) -> None:
-        if self.in_turn:
-            give_turn(1 - self.consumer.part)
+        if self.turns:
+            give_turn((self.consumer.part + 1) % self.turns)
 
     def first_parts(self) -> tuple[list[ir.Operation], list[ir.Operation]]:
         """The ops up to the last product that waits for no other, and the rest."""

@@ -12,24 +12,27 @@ class Form:
 
     ``in_registers``: left operands that stay the same in a loop are there in registers, where these suffice.
     ``stored_by_copies``: results go through shared memory, from where copies take them while the next tile begins.
-    ``in_turn``: two consumers take turns at the tensor cores in loops that compute much between their products.
+    ``in_turn``: consumers take turns at the tensor cores in loops that compute between long products.
+    ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
+    iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
     """
 
     persistent: bool = True
     in_registers: bool = True
     in_turn: bool = True
     stored_by_copies: bool = True
+    run_on: bool = False
 
     @property
     def label(self) -> str:
-        """What is switched off of the usual form; "" for that."""
-        off = [field.name.replace("_", " ") for field in fields(self) if not getattr(self, field.name)]
-        return "".join(f", not {name}" for name in off)
+        """In what it differs from the usual form; "" for that."""
+        found = ((field.name.replace("_", " "), getattr(self, field.name), field.default) for field in fields(self))
+        return "".join(f", {'' if value else 'not '}{name}" for name, value, usual in found if value != usual)
 
 
 def ablations() -> Iterator[Form]:
-    """The usual form, then this without each of its parts."""
+    """The usual form, then this with each switch the other way."""
     usual = Form()
     yield usual
     for field in fields(usual):
-        yield replace(usual, **{field.name: False})
+        yield replace(usual, **{field.name: not field.default})

@@ -37,7 +37,7 @@ WHOLE = Split("", 0, 1)
 
 
 def splits(func: ir.Operation) -> Iterator[Split]:
-    """The ways to divide a kernel in two, those along the longest dimensions first."""
+    """The ways to divide a kernel in two, or in three, those along the longest dimensions first."""
     extents: dict[str, int] = {}
     refused: set[str] = set()
     everywhere: list[set[str]] = []
@@ -50,8 +50,9 @@ def splits(func: ir.Operation) -> Iterator[Split]:
                 if extents.setdefault(name, extent) != extent:
                     refused.add(name)
     for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
-        if name not in refused and extent % 2 == 0 and all(name in names for names in everywhere):
-            yield Split(name, extent // 2, 2)
+        parts = 3 if extent % 3 == 0 else 2
+        if name not in refused and extent % parts == 0 and all(name in names for names in everywhere):
+            yield Split(name, extent // parts, parts)
 
 
 def _kept_whole(op: ir.Operation) -> set[str]:

@@ -12,18 +12,19 @@ from cleave.bindings import ir
 from cleave.lowering import tt
 
 _THREADS = 128  # of a warpgroup
-_MOST = 200
-"""Registers of a thread for operands and results of one loop's products; others hold addresses and row values."""
 _MASK = 32
 """Registers for a mask and the positions that it follows from."""
 
 
-def staying(loads: Sequence[ir.Operation], dots: Sequence[ir.Operation], resident: set[ir.Value]) -> set[ir.Value]:
-    """What the ``loads`` give that stays in registers, as long as those of each loop suffice."""
+def staying(
+    loads: Sequence[ir.Operation], dots: Sequence[ir.Operation], resident: set[ir.Value], room: int
+) -> set[ir.Value]:
+    """What the ``loads`` give that stays in registers, as long as each loop's tiles take ``room`` of them at most."""
     found: set[ir.Value] = set()
     for load in loads:
         users = _users(load, dots)
-        if users and all(_fits(user.block, dots, resident - found - {load.results[0]}) for user in users):
+        left = resident - found - {load.results[0]}
+        if users and all(_needed(user.block, dots, left) <= room for user in users):
             found.add(load.results[0])
     return found
 
@@ -36,12 +37,13 @@ def _users(load: ir.Operation, dots: Sequence[ir.Operation]) -> list[ir.Operatio
     return users if len(users) == len(uses) and inner else []
 
 
-def _fits(block: ir.Block, dots: Sequence[ir.Operation], resident: set[ir.Value]) -> bool:
+def _needed(block: ir.Block, dots: Sequence[ir.Operation], resident: set[ir.Value]) -> int:
+    """Registers of a thread for operands and results of a loop's products, and for its masks."""
     inside = [dot for dot in dots if dot.block == block]
     sums = {dot.operands[2] for dot in inside}
     results = [dot.results[0] for dot in inside if dot.results[0] not in sums]
     operands = [dot.operands[0] for dot in inside if dot.operands[0] not in resident]
-    return _registers([*results, *operands]) + _MASK * any(map(_is_mask, block.operations)) <= _MOST
+    return _registers([*results, *operands]) + _MASK * any(map(_is_mask, block.operations))
 
 
 def _is_mask(view: ir.OpView) -> bool:

@@ -41,13 +41,15 @@ _ARCHITECTURE = "sm_90"
 _NUMBERS = ("f16", "bf16")
 _RESERVED = 2048
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
-BLOCKS = {1: 2, 2: 1}
+BLOCKS = {1: 2, 2: 1, 3: 1}
 """Of a multiprocessor, by consumers."""
-REGISTERS = {1: (24,), 2: (240, 24)}
-"""Per thread of the partitions after the first, by consumers. The first has what is left: 232, or 240."""
+REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
+"""Per thread of the partitions after the first, by consumers. The first has what is left: 232, 240 or 160."""
+_FOR_TILES = {1: 200, 2: 200, 3: 120}
+"""Registers of a thread for operands and results of one loop's products; others hold addresses and row values."""
 _STAGES = 3
 """With so many it is no loss to have no more."""
-_LIMITS = {1: 128, 2: 168}
+_LIMITS = {1: 128, 2: 168, 3: 128}
 """Registers per thread at entry, so that the blocks fit."""
 
 
@@ -158,19 +160,22 @@ class _Module:
         self.rings = rings_of(self.loads, parts, capacity - sum(out.bytes + ALIGNMENT for _, out in stores))
         resident = resident_values(self.loads)
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
-        stays = staying(self.loads, dots, resident) if self.form.in_registers else set[ir.Value]()
+        room = _FOR_TILES[split.parts] if self.form.in_registers else 0
+        stays = staying(self.loads, dots, resident, room)
         layouts = Layouts(self.block, resident, stays)
-        self.kernel = Kernel(self.block, layouts, self.rings, stores, self._in_turn(resident))
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, self._turns(resident), self.form.run_on)
 
     @property
     def stages(self) -> int:
         """Of the rings that have the most."""
         return max(ring.stages for ring in self.rings.values())
 
-    def _in_turn(self, resident: set[ir.Value]) -> bool:
+    def _turns(self, resident: set[ir.Value]) -> int:
+        """How many consumers take turns."""
         loops = [op for op in _walk(self.function) if op.name == "scf.for"]
-        wanted = self.form.in_turn and self.split.parts == turns.CONSUMERS
-        return wanted and any(turns.takes_turns(loop, resident) for loop in loops)
+        parts = self.split.parts
+        wanted = self.form.in_turn and parts > 1
+        return parts if wanted and any(turns.takes_turns(loop, resident, parts) for loop in loops) else 0
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])

@@ -22,7 +22,7 @@ from cleave.schedule.tile_program import Kernel, has_loops
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, space_of
 from cleave.schedule.traffic import best_group
-from cleave.schedule.warp_specialised import specialised_form
+from cleave.schedule.warp_specialised import THREE, TWO, specialised_form
 
 STAGES = (2, 3, 4, 5, 6, 8)
 NO_PIPELINE = 1
@@ -161,7 +161,9 @@ class Candidates:
             for described, stages, warps in choices
         ]
         if self.warp_specialise and True in works:
-            found += self._specialised(emit, tiling, kernel, works[True], sizes)
+            special = list(self._specialised(emit, tiling, kernel, works[True], sizes))
+            three = special and any(chain.chained for chain in works[True].chains)
+            found += [*special, *(self._for_three(region, tiling, fusion, alike, sizes) if three else ())]
         return found, alike.estimates
 
     def _specialised(
@@ -172,6 +174,24 @@ class Candidates:
         if form:
             cost = specialised_cost(work, form, self.target)
             yield Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
+
+    def _for_three(
+        self, region: Region, tiling: Tiling, fusion: Fusion, alike: Emitted, sizes: Sizes
+    ) -> Iterator[Candidate]:
+        """For two consumers' tiles those with half as many rows again, in loops that compute between their products.
+
+        Triton has no tiles of such an extent: there are none without consumers.
+        """
+        for name in (name for name, extent in tiling.grid.items() if extent == TWO):
+            wider = replace(tiling, grid={**tiling.grid, name: THREE})
+            kernel = resized(alike.kernel, region, wider)
+            kernel = replace(kernel, order=replace(kernel.order, group=tiling.group) if kernel.order else None)
+            work = workload(replace(kernel, descriptors=True), sizes.values, sizes.known)
+            work = replace(work, walk=replace(work.walk, group=tiling.group))
+            form = specialised_form(kernel, work, sizes.known, self.target)
+            if form and form.division.dim == name:
+                emit = partial(self._kernel, region, wider, fusion)
+                yield from self._specialised(emit, wider, kernel, work, sizes)
 
     def _alike_kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
         """A kernel of the form that the tiling's has."""

@@ -19,7 +19,7 @@ from cleave.schedule.warps import WGMMA_ROWS
 from cleave.schedule.workload import Workload, describable_loads
 
 ARCHITECTURES = ("sm_90",)
-BLOCKS = {1: 2, 2: 1}
+BLOCKS = {1: 2, 2: 1, 3: 1}
 """Of a multiprocessor, by consumers."""
 STAGES, MOST_STAGES = 2, 6
 RESERVED, ALIGNMENT = 2048, 1024
@@ -28,8 +28,11 @@ NARROWEST = 32
 """Bytes of the shortest rows of tiles in shared memory."""
 THREADS = 128
 """Of a consumer."""
-REGISTERS, REGISTERS_BASE = 232, 40
-"""A thread's of a consumer, and those of them that hold no tile."""
+REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 190}, {1: 40, 2: 40, 3: 24}
+"""A thread's of a consumer, and those of them that hold no tile, by consumers: as estimated of kernels that do not
+spill, of which those with three have 160."""
+THREE, TWO = 192, 128
+"""Rows of tiles for three consumers, and of those for two from which they are made."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,13 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
         stages, shared = tiles.stages(division, target)
         if stages >= STAGES and tiles.multiplies(division):
             registers = _registers(work, tiles, division)
-            return Form(division, stages, shared, registers) if registers <= REGISTERS else None
+            return Form(division, stages, shared, registers) if registers <= REGISTERS[division.consumers] else None
     return None
 
 
 def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:
     live = (work.live + tiles.computed_operands()) / division.consumers
-    return REGISTERS_BASE + math.ceil(live / (4 * THREADS))
+    return REGISTERS_BASE[division.consumers] + math.ceil(live / (4 * THREADS))
 
 
 class _Tiles:
@@ -87,14 +90,15 @@ class _Tiles:
     # --- the division ---
 
     def divisions(self) -> Iterator[Division]:
-        """In two, along the longest dims first (as ``lowering/row_split.py`` does)."""
+        """In two or three, along the longest dims first (as ``lowering/row_split.py`` does)."""
         refused = {name for i in self.everything for name in self._kept_whole(i)}
         shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.everything if _is_shared_out(i)]
         extents = {dim.name: dim.size.value or 1 for ref in shared_out for dim in ref.tile.dims}
         for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
             everywhere = all(name in ref.names for ref in shared_out)
-            if everywhere and name not in refused and extent % 2 == 0:
-                yield Division(2, name)
+            consumers = 3 if extent == THREE else 2
+            if everywhere and name not in refused and extent % consumers == 0:
+                yield Division(consumers, name)
 
     def _kept_whole(self, instruction: Instruction) -> set[str]:
         if instruction.op in ("contract", "reduce"):

@@ -41,6 +41,7 @@ __all__ = ["library", "stub"]
 SM_90 = Target.parse("sm_90")
 LARGE = {"m": 4096, "n": 4096, "k": 4096, "h": 32}
 USUAL = Form()
+RUNNING_ON = Form(run_on=True)
 Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 
@@ -161,7 +162,7 @@ FAULTS: list[tuple[str, Callable[[str], str], str]] = [
 @pytest.mark.parametrize(("fault", "message"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
 def test_faults_are_found(fault: Callable[[str], str], message: str) -> None:
     graph = matmul()
-    plan, (kernel,), _ = lowered(graph)
+    plan, (kernel,), _ = lowered(graph, form=RUNNING_ON)
     text = fault(kernel.text)
     assert text != kernel.text
     outcomes = [_outcome(graph, plan, text, seed) for seed in range(3)]
@@ -219,7 +220,7 @@ def test_another_architecture_is_refused() -> None:
 @pytest.mark.parametrize("graph", [matmul(), chain("n=256")], ids=_label)
 def test_ptx(graph: Graph) -> None:
     """Two warpgroups of consumers and a producer, no spills, nothing that ptxas remarks on."""
-    _, kernels, _ = lowered(graph)
+    _, kernels, _ = lowered(graph, form=RUNNING_ON)
     (found,) = compile_many([kernel.request(SM_90) for kernel in kernels])
     assert not isinstance(found, CleaveError)
     assert (found.num_warps, found.spills, found.notes) == (12, 0, ())

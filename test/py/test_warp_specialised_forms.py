@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
 import graphs
 import numpy as np
 import pytest
-from compiled import CTX
+from compiled import CTX, reference
 from test_warp_specialised import _label, chain, lowered, matmul, normalised, run, swiglu
 
 from cleave.bindings import ir
 from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.lowering import staying
+from cleave.lowering import to_ttgir, turns
+from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
+from cleave.lowering.targets import Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import RESIDENT, execute
+from cleave.schedule import tilings
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 
 PLAIN = Form(persistent=False, in_registers=False, in_turn=False, stored_by_copies=False)
@@ -180,7 +185,7 @@ def test_left_operands_stay_in_registers() -> None:
 
 
 def test_left_operands_stay_in_shared_memory_where_registers_do_not_suffice() -> None:
-    with patch.object(staying, "_MOST", 64):
+    with patch.dict(to_ttgir._FOR_TILES, {1: 64, 2: 64}):
         lowered.cache_clear()
         _, (kernel,), _ = lowered(graphs.attention(division_last=True))
     lowered.cache_clear()
@@ -190,7 +195,8 @@ def test_left_operands_stay_in_shared_memory_where_registers_do_not_suffice() ->
 def test_consumers_take_turns() -> None:
     """Before the products of an iteration each waits for its turn, and then gives it to the other one."""
     graph = graphs.attention(division_last=True, head=128)
-    _, (kernel,), _ = lowered(graph)
+    with patch.object(turns, "_LONG", 0):
+        _, (kernel,), _ = lowered(graph, stages=3)
     found = re.findall(r'(bar\.\w+ \d|"ttng\.warp_group_dot"|math\.exp2)', kernel.text)
     (first, *_), loop = found, [name.strip('"') for name in found]
     assert first == "bar.arrive 8"
@@ -202,6 +208,11 @@ def test_consumers_take_turns() -> None:
         assert fault != kernel.text and "nothing completes" in _error(graph, kernel.name, fault)
     fault = kernel.text.replace("bar.sync 9, 256; ", "bar.sync 9, 384; ")
     assert "a barrier for" in _error(graph, kernel.name, fault)
+
+
+def test_products_that_are_short_take_no_turns() -> None:
+    _, (kernel,), _ = lowered(graphs.attention(division_last=True, head=128))
+    assert "bar." not in kernel.text
 
 
 def test_a_chain_of_products_takes_no_turns() -> None:
@@ -239,3 +250,40 @@ def test_what_does_not_fit_beside_the_stages_is_stored_by_threads() -> None:
     x, w = b.input("m k=200", "f16"), b.input("k=200 n=264", "f16")
     _, (kernel,), _ = lowered(b.build(b.contract(x, w, over=["k"], dtype="f32")))
     assert ("local_store" in kernel.text) == ("64x256" not in kernel.text)
+
+
+def test_products_that_run_on() -> None:
+    """They are awaited at the end of the next iteration, and otherwise in their own."""
+    for form, pendings in ((Form(), "0"), (Form(run_on=True), "1")):
+        _, (kernel,), _ = lowered(matmul(), form=form)
+        loop = kernel.text[kernel.text.index("warp_group_dot") :]
+        assert re.findall(r"pendings = (\d)", loop)[0] == pendings
+
+
+def test_three_consumers() -> None:
+    """Of 192 rows, 64 each, in turn; sizes that nothing divides; 160 registers for each thread without spills."""
+    graph = graphs.attention(division_last=True)
+    with patch.object(tilings, "_side_choices", _of_rows(192)), CTX, ir.Location.unknown():
+        program = schedule(graph.deduplicated(), ScheduleOptions(sizes={"m": 4096, "n": 4096, "h": 32})).program
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        LowerToTtgir().apply(CTX, module)
+        (kernel,) = kernel_modules(module)
+        plan = plan_of(module, graph.name, {kernel.name: kernel})
+    assert "array<i32: 160, 160, 32>" in kernel.text and "bar.sync 10, 256" in kernel.text
+    rng = np.random.default_rng(0)
+    for h, m, n in ((2, 400, 150), (1, 1, 1)):
+        inputs = [rng.standard_normal((h, size, 64)).astype(np.float16) for size in (m, n, n)]
+        (expected,) = reference(graph, inputs, "f64", {**graph.extents, "h": h, "m": m, "n": n})
+        (found,) = execute(plan, {kernel.name: kernel.text}, inputs, choose_free(plan, {}))
+        assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
+    (compiled,) = compile_many([kernel.request(Target.parse("sm_90"))])
+    assert not isinstance(compiled, CleaveError)
+    assert (compiled.num_warps, compiled.registers, compiled.notes) == (16, 128, ()) and compiled.spills <= 128
+
+
+def _of_rows(rows: int) -> Callable[..., Iterator[Mapping[str, int]]]:
+    def choices(group: Sequence[str], sizes: Mapping[str, int], *, single: bool) -> Iterator[Mapping[str, int]]:
+        yield {name: {"m": rows, "d": 64}.get(name, 1) for name in group}
+
+    return choices

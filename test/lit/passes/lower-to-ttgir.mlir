@@ -1,4 +1,4 @@
-// RUN: cleave-opt --lower-to-ttgir --split-input-file --mlir-print-op-generic %s 2>&1 | FileCheck %s
+// RUN: cleave-opt --lower-to-ttgir=run-on --split-input-file --mlir-print-op-generic %s 2>&1 | FileCheck %s
 
 // Without a product there is no such form.
 // CHECK: remark: 'rows__k0' is lowered to TTIR: no loop of it multiplies tiles that descriptors load
