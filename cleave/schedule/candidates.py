@@ -23,6 +23,7 @@ from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, space_of
 from cleave.schedule.traffic import best_group
 from cleave.schedule.warp_specialised import THREE, TWO, specialised_form
+from cleave.schedule.workload import ROWS_READ
 
 STAGES = (2, 3, 4, 5, 6, 8)
 NO_PIPELINE = 1
@@ -30,6 +31,11 @@ NO_PIPELINE = 1
 WARPS = (4, 8)
 L2_COPIES = 2
 """Parts of an L2 cache that each keep what their multiprocessors read: what all read is there as often."""
+CROWDED, DOUBT = 8, 1.04
+"""Elements of a thread up to which fewer warps are better; what is doubted counts as so many times as long. Where equal
+times are predicted, swapped operands took 5 to 20 % longer on an H200 at 64 rows, and eight warps 17 to 37 % at 16."""
+FEWEST_COLUMNS = 32
+"""Of a product whose operands are loaded through descriptors."""
 LONG = 40
 """Values in a region, past which fewer tilings are weighed."""
 
@@ -63,6 +69,14 @@ class Candidate:
     @property
     def operands(self) -> tuple[Value, ...]:
         return self.emit().operands
+
+    @property
+    def doubt(self) -> float:
+        """How many times as long as predicted it counts: swapped operands and many warps for a small tile do worse."""
+        small = math.prod(self.tiling.grid.values()) <= CROWDED * 32 * self.num_warps
+        return DOUBT ** (
+            bool(self.tiling.columns) + (small and self.num_warps > WARPS[0] and not self.warp_specialised)
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +129,7 @@ class Candidates:
         return self._ranked[key]
 
     def score(self, candidate: Candidate) -> Score:
-        return (not candidate.cost.fits(self.target), candidate.cost.running)
+        return (not candidate.cost.fits(self.target), candidate.cost.running * candidate.doubt)
 
     def _explored(self, region: Region, count: int, sizes: Sizes) -> tuple[Candidate, ...]:
         extents = {dim.name: dim.size.evaluate(sizes.values) for value in region.upstream for dim in value.dims}
@@ -152,7 +166,7 @@ class Candidates:
         kernel = replace(kernel, order=replace(kernel.order, group=group) if kernel.order else None)
         tiling, work = replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
         works = {False: work}
-        if self.target.has_descriptors and work.describable and not work.mma:  # mma.sync is slower with descriptors
+        if self.target.has_descriptors and work.describable and _gains_by_descriptors(work):
             works[True] = workload(replace(kernel, descriptors=True), sizes.values, sizes.known)
         emit = partial(self._kernel, region, tiling, fusion)
         choices = itertools.product(works, STAGES if has_loops(kernel) else (NO_PIPELINE,), WARPS)
@@ -206,6 +220,12 @@ class Candidates:
         if key not in self._emitted:
             self._emitted[key] = emit_kernel("kernel", region, tiling, self.extents, fusion)
         return self._emitted[key]
+
+
+def _gains_by_descriptors(work: Workload) -> bool:
+    """Whether all products are by ``wgmma``, of tiles with enough columns: others take longer to fetch a descriptor
+    than it saves them."""
+    return not work.mma and work.narrow * FEWEST_COLUMNS <= work.tensor * ROWS_READ
 
 
 def effort(values: int) -> int:

@@ -118,6 +118,7 @@ def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleO
         for counts in _counts(program) if rank < 2 else [dict(program.choices)]:
             each = replace(scheduled, program=replace(program, choices=counts))
             seconds = program_cost(program, {**sizes, **graph.extents, **counts}, options.target)
+            seconds *= max(candidate.doubt for candidate in chosen)
             yield Choice(_label(index, chosen, counts), each, seconds, (index, place), tiles, form)
 
 

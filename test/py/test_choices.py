@@ -152,3 +152,10 @@ def test_small_tiles_are_loaded_by_pointers() -> None:
     small = [each for each in candidates if each.tiling.grid["m"] < 64 and not each.tiling.columns]
     assert small
     assert not any(each.descriptors for each in small)
+
+
+@pytest.mark.parametrize(("rows", "swapped"), [(16, True), (64, False)])
+def test_operands_are_swapped_for_few_rows_alone(rows: int, swapped: bool) -> None:
+    (candidates,) = _scheduled(_product(), 64, m=rows, k=4096, q=4096).candidates
+    assert bool(candidates[0].tiling.columns) == swapped
+    assert candidates[0].num_warps == 4
