@@ -259,7 +259,7 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     resident = BLOCKS[form.division.consumers]
     whole = cost_of(work, form.stages, form.warps, target, Resources(form.shared, form.registers))
     waves = math.ceil(work.blocks / (target.sms * resident))
-    together = sum(chain.trips * _specialised_iteration(chain, form.stages, resident, target) for chain in work.chains)
+    together = sum(chain.trips * _specialised_iteration(chain, form, target) for chain in work.chains)
     stored = resident * work.stored * target.sms / target.l2_bandwidth
     latency = waves * (target.block_latency + target.load_latency + together + stored)
     hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for chain in work.chains) else 1.0
@@ -267,21 +267,22 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     return replace(units, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0)
 
 
-def _specialised_iteration(chain: Chain, num_stages: int, resident: int, target: Target) -> float:
-    """Seconds of an iteration of all blocks of a multiprocessor."""
-    share = resident * target.sms
+def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:
+    """Seconds of an iteration of all blocks of a multiprocessor. With three consumers one computes at any time."""
+    share = BLOCKS[form.division.consumers] * target.sms
     rate = target.tensor_flops * (CHAINED if chain.chained else 1.0)
     tensor = share * (chain.wgmma + chain.narrow) / rate
     simple = (chain.elements - SPECIAL_ELEMENTS * chain.special) / (SIMPLE * target.fma_flops)
     registers = share * (chain.special / target.special_rate + simple)
-    hidden = OVERLAP_DESCRIBED if chain.chained else IN_ORDER if chain.waited else 0.0
+    chained = OVERLAP_DESCRIBED if form.division.consumers < 3 else 0.0
+    hidden = chained if chain.chained else IN_ORDER if chain.waited else 0.0
     computed = _overlapped(tensor, registers, hidden)
     copied = share * chain.described / target.described_l2_bandwidth
     alone = target.load_latency + chain.described / target.described_block_bandwidth if chain.described else 0.0
     exposed = chain.requests and chain.pipelined and not chain.chained  # beneath the first products otherwise
     waited = target.load_latency if exposed else 0.0
     waited += chain.reductions * target.reduction_latency
-    return max(computed, copied, alone / (num_stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)
+    return max(computed, copied, alone / (form.stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)
 
 
 def known_of(graph: Graph) -> dict[str, SizeLike]:
