@@ -54,8 +54,9 @@ REGISTERS_USUAL = 1.05
 kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
 CHAINED, SIMPLE, HAND_OVER, IN_ORDER = 1.2, 0.43, 0.02e-6, 0.6
 """Of warp-specialised kernels: rate of contractions over ``tensor_flops`` in rotated loops; elements of simple register
-code as a share of the rate of multiply-adds; seconds that the barriers of an iteration take; and, as ``OVERLAP``, for
-products and register code of loops that wait for their products before anything else can run."""
+code as a share of the rate of multiply-adds, wherever one contraction by ``wgmma`` feeds another; seconds that the
+barriers of an iteration take; and, as ``OVERLAP``, for products and register code of loops that wait for their products
+before anything else can run."""
 REGISTERS_DESCRIBED, TEMPORARY_DESCRIBED, EDGE_REGISTERS = 40, 0.3, 8
 """In kernels that load through descriptors: those beside the live ones, of which the temporary ones count more, and
 those of a second loop for iterations with masks."""
@@ -152,6 +153,8 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         alone = sum(count * time for count, time in chains) / blocks
     waits = any(chain.waited for each in walks for chain in each.chains)
     flops = target.tensor_flops * (STEADY if described and not waits else 1.0)
+    rotated = any(chain.chained for each in walks for chain in each.chains)
+    simple = (work.alu + work.fma) / (target.fma_flops * (SIMPLE if rotated else 1.0))
     edge = target.sms * _edge(walks) / (EDGE * target.dram_bandwidth) if described and resident == 1 else 0.0
     return Cost(
         dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
@@ -161,7 +164,7 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         ),
         tensor=busy * tensor / flops,
         special=busy * work.special / target.special_rate,
-        alu=busy * ((work.alu + work.fma) / target.fma_flops + work.staged / (target.sms * target.shared_bandwidth)),
+        alu=busy * (simple + work.staged / (target.sms * target.shared_bandwidth)),
         latency=waves * (target.block_latency + alone + edge),
         start=target.kernel_latency + (target.described_latency if described else 0.0),
         overlap=(OVERLAP_DESCRIBED if waits else 0.0) if described else OVERLAP,
@@ -170,6 +173,7 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
         waves=waves,
         shared=most.shared,
         registers=most.registers,
+        unit_overlap=OVERLAP_DESCRIBED if rotated else OVERLAP,
     )
 
 
