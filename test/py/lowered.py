@@ -13,7 +13,8 @@ from cleave.dialects import cleave
 from cleave.dialects.dims import parse
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_triton import LowerToTriton
-from cleave.runtime.ttir_interpreter import Buffer, run_kernel
+from cleave.runtime.descriptors import DescriptorSpec
+from cleave.runtime.ttir_interpreter import Buffer, TensorDescriptor, run_kernel
 from cleave.runtime.ttir_text import parse_ttir
 
 NUMPY = {
@@ -114,11 +115,21 @@ class _Host:
         arguments = [self._argument(op, text) for text in kernel.arguments]
         run_kernel(parse_ttir(kernel.text), grid, arguments)
 
-    def _argument(self, op: ir.Operation, text: str) -> Buffer | int:
+    def _argument(self, op: ir.Operation, text: str) -> Buffer | TensorDescriptor | int:
         kind, rest = text.split(":", 1)
+        if kind == "desc":
+            return self._described(op, DescriptorSpec.parse(text))
         if kind == "in":
             return Buffer(self.memory[op.operands[int(rest)]])
         if kind == "size":
             return parse(rest).evaluate(self.sizes)
         operand, axis = map(int, rest.split(":"))
         return math.prod(self.shape(op.operands[operand])[axis + 1 :])
+
+    def _described(self, op: ir.Operation, spec: DescriptorSpec) -> TensorDescriptor:
+        """Of a row-major tensor."""
+        operand = op.operands[spec.operand]
+        shape = self.shape(operand)
+        strides = [math.prod(shape[axis + 1 :]) for axis in spec.axes]
+        extents = tuple(shape[axis] for axis in spec.axes)
+        return TensorDescriptor(self.memory[operand], spec.extents, False, extents, tuple(strides))
