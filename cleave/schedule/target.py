@@ -45,7 +45,7 @@ class Target:
     next_launch: float = 0.85e-6
     registers: int = 65536
     warps: int = 64
-    kernel_latency: float = 2.5e-6
+    kernel_latency: float = 4e-6
     block_latency: float = 0.4e-6
     load_latency: float = 0.6e-6
     block_bandwidth: float = 42e9

@@ -1,17 +1,18 @@
 // RUN: %cleave-opt "--schedule{sizes=m=16,n=4096,f=14336}" %s > %t
 // RUN: %python %S/../../../tools/outline.py --loops < %t | FileCheck %s --match-full-lines --strict-whitespace
 
-// For few rows a norm is computed in the loop of the product that it scales: a launch less.
+// For few rows, too, a norm has a kernel of its own: in the loop of the product that it scales its loads are not pipelined.
 
 // Two products of one input, and the norm that scales both.
 
 // CHECK-LABEL:kernel @rmsnorm_swiglu__k0
 //  CHECK-NEXT:  for {{.*}}
-//   CHECK-DAG:    contract k
-//   CHECK-DAG:    contract k
-//   CHECK-DAG:    reduce sum k
-//   CHECK-NOT:  for {{.*}}
-//   CHECK-NOT:kernel @rmsnorm_swiglu__k1
+//       CHECK:{{ +}}reduce sum k
+// CHECK-LABEL:kernel @rmsnorm_swiglu__k1
+//  CHECK-NEXT:  for {{.*}}
+//  CHECK-NEXT:    contract k
+//  CHECK-NEXT:    contract k
+//   CHECK-NOT:kernel @rmsnorm_swiglu__k2
 !T0 = tensor<?x4096xf16, #cleave.dims<["m", "k"]>>
 !T1 = tensor<4096x14336xf16, #cleave.dims<["k", "f"]>>
 !T2 = tensor<?x14336xf16, #cleave.dims<["m", "f"]>>
@@ -42,13 +43,10 @@ func.func @rmsnorm_swiglu(%arg0: !T0, %arg1: !T1, %arg2: !T1) -> !T2 {
 // A product, and the mean and the variance (by Chan's recurrence) of its input.
 
 // CHECK-LABEL:kernel @layernorm_linear__k0
-//  CHECK-NEXT:  for {{.*}}
-//   CHECK-DAG:    contract k
-//   CHECK-DAG:    reduce sum k
-//   CHECK-DAG:    reduce sum k
-//   CHECK-DAG:    reduce sum k
-//   CHECK-NOT:  for {{.*}}
-//   CHECK-NOT:kernel @layernorm_linear__k1
+//       CHECK:{{.*}}contract k
+// CHECK-LABEL:kernel @layernorm_linear__k1
+//       CHECK:{{ +}}reduce sum k
+//   CHECK-NOT:kernel @layernorm_linear__k2
 !T7 = tensor<4096x?xf16, #cleave.dims<["k", "n"]>>
 !T8 = tensor<?xf32, #cleave.dims<["n"]>>
 !T9 = tensor<?x?xf16, #cleave.dims<["m", "n"]>>

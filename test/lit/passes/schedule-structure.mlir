@@ -51,11 +51,13 @@ func.func @matmul_rowsum(%arg0: !T9, %arg1: !T10) -> !T11 {
   return %1 : !T11
 }
 
-// Two products of one input share its loop.
+// Two products of one input whose rows are not whole vectors: large tiles, a kernel each.
 
 //      CHECK:kernel @swiglu__k0
 // CHECK-NEXT:  for k
 // CHECK-NEXT:    contract k
+//      CHECK:kernel @swiglu__k1
+// CHECK-NEXT:  for k
 // CHECK-NEXT:    contract k
 !T13 = tensor<?x?xf16, #cleave.dims<["m", "k"]>>
 !T14 = tensor<?x?xf16, #cleave.dims<["k", "n"]>>
@@ -470,15 +472,23 @@ func.func @variance(%arg0: !T108) -> !T109 {
 
 //      CHECK:kernel @qkv__k0
 // CHECK-NEXT:  branch
-// CHECK-NEXT:    for k
-// CHECK-NEXT:      contract k
-// CHECK-NEXT:  else
 // CHECK-NEXT:    branch
 // CHECK-NEXT:      for k
 // CHECK-NEXT:        contract k
 // CHECK-NEXT:    else
+// CHECK-NEXT:  else
+// CHECK-NEXT:  branch
+// CHECK-NEXT:    branch
 // CHECK-NEXT:      for k
 // CHECK-NEXT:        contract k
+// CHECK-NEXT:    else
+// CHECK-NEXT:  else
+// CHECK-NEXT:  branch
+// CHECK-NEXT:    branch
+// CHECK-NEXT:      for k
+// CHECK-NEXT:        contract k
+// CHECK-NEXT:    else
+// CHECK-NEXT:  else
 !T112 = tensor<?x?xf16, #cleave.dims<["m", "k"]>>
 !T113 = tensor<?x?xf16, #cleave.dims<["k", "q"]>>
 !T114 = tensor<?x?xf16, #cleave.dims<["k", "v"]>>
