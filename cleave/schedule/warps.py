@@ -11,6 +11,8 @@ WGMMA_ROWS = 64
 """Rows of a tile from which on ``wgmma`` computes it."""
 CONFLICT = 16
 """Accesses to shared memory that a warp's threads make one after the other where their addresses are in few banks."""
+LANES, USUAL_THREADS = 32, 256
+"""Threads of a warp; of most blocks."""
 WARP_ROW = 256
 """Elements of two bytes that a warp loads at once."""
 
@@ -34,9 +36,11 @@ def exchanges(block: Block) -> int:
 
 def is_between_warps(reduction: Instruction) -> bool:
     """Whether a row of a tile in registers is more than one warp has, of the dim that varies fastest and is reduced."""
-    tile = reduction.operands[0].tile
-    fastest = tile.dims[-1] if tile.dims else None
-    return fastest is not None and fastest.name in reduction.attrs["over"] and (fastest.size.value or 1) > WARP_ROW
+    operand = reduction.operands[0]
+    fastest = operand.tile.dims[-1] if operand.tile.dims else None
+    each = max(1, min(WARP_ROW // LANES, operand.elements // USUAL_THREADS))
+    extent = (fastest.size.value or 1) if fastest and fastest.name in reduction.attrs["over"] else 0
+    return extent > LANES * each
 
 
 def staged(block: Block) -> tuple[float, int]:
