@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cleave.dialects.graph import Graph, Value
-from cleave.search.terms import Atom, Poly, parts
+from cleave.search.terms import Atom, Mono, Number, Poly, parts
 
 Signature = tuple[object, ...]
+Terms = Iterable[tuple[Mono, Number]]
+"""Of a sum."""
 _NARROW = ("f16", "bf16", "tf32")
 
 
@@ -26,14 +28,14 @@ class Feeds:
             if value.op == "contract":
                 for operand in value.operands:
                     self.exact.setdefault(forms[operand], operand.dtype)
-                    for signature in signatures(forms[operand]):
+                    for signature in _fed(forms[operand]):
                         self.factors[signature] = wider(self.factors.get(signature, operand.dtype), operand.dtype)
 
     def narrow(self, poly: Poly) -> str | None:
         """The narrow type in which the source feeds all factors of the value, if there is one."""
         if poly in self.exact:
             return self.exact[poly] if self.exact[poly] in _NARROW else None
-        found = [self.factors.get(signature, "f32") for signature in signatures(poly)]
+        found = [self.factors.get(signature, "f32") for signature in _fed(poly)]
         kinds = dict.fromkeys(found)
         if not found or any(kind not in _NARROW for kind in kinds):
             return None
@@ -50,26 +52,45 @@ def wider(a: str, b: str) -> str:
     return "tf32"
 
 
-def signatures(poly: Poly) -> list[Signature]:
+def signatures(terms: Terms) -> list[Signature]:
     """What the factors are, whatever the names of their dims."""
-    found: dict[Signature, None] = {}
-    for mono, _ in poly:
-        for atom, _ in mono:
-            found |= dict.fromkeys(signatures_of_atom(atom))
-    return list(found)
+    return list(dict.fromkeys(s for mono, _ in terms for atom, _ in mono for s in signatures_of_atom(atom)))
 
 
 def signatures_of_atom(atom: Atom) -> Iterable[Signature]:
     """The factors of an atom; a sum's are those of what it sums."""
+    if atom.kind in ("sum", "poly"):
+        return [signature for part in parts(atom) for signature in signatures(part)]
+    return _own(atom)
+
+
+def _own(atom: Atom) -> list[Signature]:
     kind, data = atom.kind, atom.data
-    if kind in ("sum", "poly"):
-        return [s for part in parts(atom) for mono, _ in part for a, _ in mono for s in signatures_of_atom(a)]
     if kind in ("prime", "size"):
         return []
     if kind == "leaf":
         return [("leaf", data[0])]
     name = data[0] if kind == "fn" else ""
     return [(kind, name, *sorted(_leaves(atom)))]
+
+
+def _fed(terms: Terms) -> list[Signature]:
+    """As ``signatures``, with exponentials that are multiplied as one factor.
+
+    Those of the summands of a logit and that of its maximum, which divides by the largest of them and cancels in a
+    ratio, have the range of none of them alone.
+    """
+    found: dict[Signature, None] = {}
+    for mono, _ in terms:
+        exponents = {leaf for atom, _ in mono if atom.kind == "exp" for leaf in _leaves(atom)}
+        if exponents:
+            found["exp", "", *sorted(exponents)] = None
+        for atom, _ in mono:
+            if atom.kind in ("sum", "poly"):
+                found |= dict.fromkeys(signature for part in parts(atom) for signature in _fed(part))
+            elif atom.kind != "exp":
+                found |= dict.fromkeys(_own(atom))
+    return list(found)
 
 
 def _leaves(atom: Atom) -> set[int]:

@@ -133,7 +133,7 @@ def test_several_gpus() -> None:
 
     _in_threads(work, 4)
     q, k, v = operands(8, 1000, 4)
-    with pytest.raises(CleaveError, match="cuda:1"):
+    with pytest.raises(CleaveError, match="v is on GPU 1"):
         attention(q, k, v.to("cuda:1"))
 
 

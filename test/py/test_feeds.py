@@ -1,0 +1,44 @@
+"""What the source feeds to tensor cores in a narrow type is fed so again, whatever is summed in its exponent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.search import SearchOptions, superoptimise
+
+
+def _attention(name: str, logits: Callable[[GraphBuilder, Value], Value]) -> Graph:
+    b = GraphBuilder(name)
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d", "f16"), b.input("h n e=64", "f16")
+    z = logits(b, b.mul(b.contract(q, k, over=["d"], dtype="f32"), b.constant(0.125, "f32")))
+    e = b.exp(b.sub(z, b.reduce(z, kind="max", over=["n"])))
+    p = b.cast(b.div(e, b.reduce(e, kind="sum", over=["n"])), dtype="f16")
+    return b.build(b.cast(b.contract(p, v, over=["n"]), dtype="f16"))
+
+
+def _plain(b: GraphBuilder, z: Value) -> Value:
+    return z
+
+
+def _with_a_mask(b: GraphBuilder, z: Value) -> Value:
+    return b.add(z, b.input("m n", "f32"))
+
+
+def _with_rotary_parts(b: GraphBuilder, z: Value) -> Value:
+    return b.add(z, b.contract(b.input("h m r=32", "f16"), b.input("h n r", "f16"), over=["r"], dtype="f32"))
+
+
+@pytest.mark.parametrize("logits", [_plain, _with_a_mask, _with_rotary_parts])
+@pytest.mark.parametrize("split", [False, True])
+def test_unnormalised_weights_are_fed_as_the_source_feeds_them(
+    logits: Callable[[GraphBuilder, Value], Value], split: bool
+) -> None:
+    found = superoptimise(_attention(logits.__name__.strip("_"), logits), SearchOptions(split=split))
+    divided_last = [each.graph for each in found.alternatives[1:] if bool(each.split) == split]
+    assert divided_last
+    for graph in divided_last:
+        last = [v for v in graph.topological() if v.op == "contract" and "e" in v.names and "s" not in v.attrs["over"]]
+        assert last and all(operand.dtype == "f16" for value in last for operand in value.operands)
