@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -63,9 +64,9 @@ class _Rewriter:
         self.new[old] = value
 
     def _pitch(self, dim: Dim, number: int) -> Dim:
-        taken = {
-            symbol for value in self.source.topological() for d in value.dims for symbol in (d.name, *d.size.symbols)
-        }
+        source = self.source
+        taken = {symbol for value in source.topological() for d in value.dims for symbol in (d.name, *d.size.symbols)}
+        taken |= {word for text in source.facts.texts for word in re.findall(r"\w+", text)}
         name = f"{dim.name}_pitch{number}"
         while name in taken:
             name += "_"

@@ -15,6 +15,8 @@ _PIECE = 2**14
 _RESERVE = 2**18
 _LOW = 2**16
 _ALIGNMENT = 256
+_PER_THREAD = 2
+"""CU_STREAM_PER_THREAD: one handle for a stream of each thread."""
 
 
 class Counters:
@@ -22,7 +24,7 @@ class Counters:
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self._lock = driver, threading.Lock()
-        self._pieces: dict[tuple[int, int], tuple[int, int]] = {}  # address and size, by context and stream
+        self._pieces: dict[tuple[int, int, int], tuple[int, int]] = {}  # address and size, by context, stream, thread
         self._reserves: dict[int, tuple[int, int]] = {}  # address and size of what is left, by context
         self._arrays: list[DeviceArray] = []  # for ever: a graph may be replayed at any time
 
@@ -31,14 +33,16 @@ class Counters:
         if self._driver.is_capturing(stream):
             with self._lock:
                 return self._cut(context, size)
-        known = self._pieces.get((context, stream))
+        own = threading.get_ident() if stream == _PER_THREAD else 0
+        known = self._pieces.get((context, stream, own))
         if known and known[1] >= size:
             return known[0]
         with self._lock:
             if self._reserves.get(context, (0, 0))[1] < _LOW:
                 self._reserves[context] = self._zeros(_RESERVE, stream), _RESERVE
+                self._driver.synchronise(stream)  # graphs may be replayed on any stream
             wanted = max(_PIECE, 1 << (size - 1).bit_length())
-            made = self._pieces[context, stream] = self._zeros(wanted, stream), wanted
+            made = self._pieces[context, stream, own] = self._zeros(wanted, stream), wanted
             return made[0]
 
     def _zeros(self, size: int, stream: int) -> int:

@@ -46,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (_Handle, *(c_uint,) * 7, _Handle, c_void_p, c_void_p),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (ctypes.POINTER(c_int), _Handle, c_int, c_size_t),
     "cuStreamIsCapturing": (_Handle, ctypes.POINTER(c_int)),
+    "cuStreamSynchronize": (_Handle,),
     "cuMemsetD32Async": (ctypes.c_uint64, c_uint, c_size_t, _Handle),
 }
 _TYPESTRS = {
@@ -204,6 +205,10 @@ class Driver:
         status = c_int()
         self._call("look at the stream", "cuStreamIsCapturing", stream, byref(status))
         return status.value != 0
+
+    def synchronise(self, stream: int) -> None:
+        """Wait for all that was put on the stream."""
+        self._call("wait for the stream", "cuStreamSynchronize", stream)
 
     def fill_zeros(self, address: int, size: int, stream: int) -> None:
         """Put zeros into ``size`` bytes, a multiple of 4."""

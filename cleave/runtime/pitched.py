@@ -11,7 +11,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from cleave.runtime.layout import BYTES, Layout
+from cleave.runtime.cuda_tensors import address_of, layout_of
+from cleave.runtime.layout import BYTES, LARGEST_EXTENT, Layout
 
 ALIGNMENT = 16  # bytes
 
@@ -41,7 +42,7 @@ class Pitched:
                 pitches.append(extents[inner])
                 continue
             pitch, rest = divmod(strides[outer], strides[inner])
-            if rest or pitch < extents[inner] or strides[outer] * BYTES[dtype] % ALIGNMENT:
+            if rest or not extents[inner] <= pitch <= LARGEST_EXTENT or strides[outer] * BYTES[dtype] % ALIGNMENT:
                 return None
             pitches.append(pitch)
         padded = tuple(pitch != extents[axis] for axis, pitch in zip(order, pitches, strict=True))
@@ -57,7 +58,7 @@ class Around:
 
     @property
     def dtype(self) -> Any:
-        return self.part.dtype
+        return self.part.dtype if hasattr(self.part, "data_ptr") else layout_of("a tensor", self.part)[1]
 
     @property
     def device(self) -> Any:
@@ -67,7 +68,7 @@ class Around:
         return self.part.get_device()
 
     def data_ptr(self) -> int:
-        return self.part.data_ptr()
+        return address_of(self.part)
 
     def stride(self) -> tuple[int, ...]:
         return Layout.row_major(self.shape).strides

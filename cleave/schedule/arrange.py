@@ -131,8 +131,7 @@ class _Arrangement:
         units = {dim: grid[dim] for dim in pair.combine.parallel}
         most = PER_THREAD * WARP * candidate.kernel.num_warps // math.prod(reduced[dim] for dim in members)
         count, wanted = 1, min(blocks, MOST_UNITS)
-        *outer, last = pair.combine.parallel
-        for dims in (outer, [last]):
+        for dims in (pair.combine.parallel[:-1], pair.combine.parallel[-1:]):
             for dim in itertools.cycle(dims):
                 if all(units[each] == 1 for each in dims) or (count >= wanted and math.prod(units.values()) <= most):
                     break

@@ -128,6 +128,7 @@ def _ending(status: int, late: bool) -> str:
 def _watched(command: Sequence[str], environment: dict[str, str], journal: Journal) -> tuple[int, bool]:
     """The status of a process, and whether it was killed because an attempt took too long."""
     process = subprocess.Popen(command, env=environment)
+    before = signal.signal(signal.SIGTERM, _raise_exit)  # so that the child ends, too
     try:
         while True:
             try:
@@ -141,5 +142,10 @@ def _watched(command: Sequence[str], environment: dict[str, str], journal: Journ
         process.wait()
         raise
     finally:
+        signal.signal(signal.SIGTERM, before)
         process.kill()
         process.wait()
+
+
+def _raise_exit(number: int, frame: object) -> None:
+    sys.exit(128 + number)

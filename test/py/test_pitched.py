@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cleave
+from cleave.errors import CleaveError
 from cleave.language.annotations import f16
 from cleave.lowering.pitches import with_pitches
+from cleave.runtime.bind_sizes import bind_sizes
+from cleave.runtime.cuda_tensors import layout_of as gpu_layout
 from cleave.runtime.layout import Layout
 from cleave.runtime.pitched import Around, Pitched
 
 RNG = np.random.default_rng(0)
 
 
-@cleave.jit
-def product(x: f16["m k"], w: f16["k n"]) -> f16:
+def plain(x: f16["m k"], w: f16["k n"]) -> f16:
     return cleave.contract(x, w, over="k").astype(f16)
+
+
+product = cleave.jit(plain)
 
 
 @cleave.jit
@@ -116,6 +122,7 @@ def test_each_element_is_where_it_was(data: st.DataObject) -> None:
         Layout((4, 8), (4, 1)),  # rows that overlap
         Layout((4, 8), (12, 1)),  # rows that start within a vector
         Layout((4, 0), (8, 1)),
+        Layout((2, 16), (2**32, 1)),  # rows further apart than an extent can be
         Layout((), ()),
     ],
 )
@@ -126,7 +133,64 @@ def test_others_are_none(layout: Layout) -> None:
 def test_an_argument_that_is_a_result_keeps_its_own_memory() -> None:
     part = Pitched((0, 1), (False, True))
     assert with_pitches(passed_on.source, "passed_on", {0: part}) is None
-    assert with_pitches(product.source, "product", {0: part}) is not None
+    assert with_pitches(product.source, "plain", {0: part}) is not None
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """An array as other libraries show one in a GPU's memory."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        strides = None if self.array.flags.c_contiguous else self.array.strides
+        address = 4096 + self.array.__array_interface__["data"][0] % 16
+        return {"shape": self.array.shape, "typestr": "<f2", "strides": strides, "data": (address, False)}
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What calls on a GPU would launch: shapes, strides and sizes; without one."""
+    found: list[Any] = []
+
+    def run(variant: Any, program_of: Any, operands: Any, sizes: Any, stream: Any, remembered: Any, learnt: Any) -> Any:
+        layouts = [gpu_layout("x", tensor)[0] for tensor in operands.in_memory]
+        bind_sizes(variant.plan, [layout.shape for layout in layouts], {**learnt, **sizes})
+        found.append((*(layout.shape for layout in layouts), {**learnt, **sizes}))
+        return [0]
+
+    monkeypatch.setattr("cleave.runtime.call.run", run)
+    return found
+
+
+def test_a_call_takes_parts_where_they_lie(launched: list[Any]) -> None:
+    wide, w = np.zeros((20, 64), np.float16), np.zeros((48, 40), np.float16)
+    product(OnGpu(wide[:, :48]), OnGpu(w))
+    product(OnGpu(wide[:, :48]), OnGpu(np.zeros((40, 48), np.float16).T))
+    assert launched == [
+        ((20, 64), (48, 40), {"m": 20, "k": 48, "n": 40}),
+        ((20, 64), (40, 48), {"m": 20, "k": 48, "n": 40}),
+    ]
+
+
+def test_sizes_that_are_given_must_be_those_of_the_part(launched: list[Any]) -> None:
+    x = OnGpu(np.zeros((20, 64), np.float16)[:, :32])
+    for size in (8, 48):
+        with pytest.raises(CleaveError, match=f"dimension 'k' is {size} in the given sizes and 32 in x"):
+            product(x, OnGpu(np.zeros((32, 16), np.float16)), sizes={"k": size})
+    product(x, OnGpu(np.zeros((32, 16), np.float16)), sizes={"k": 32})
+    assert len(launched) == 1
+
+
+def test_a_symbol_that_only_facts_have_is_not_taken(launched: list[Any]) -> None:
+    function = cleave.jit(facts=["k = 16*k_pitch0"])(plain)
+    function(OnGpu(np.zeros((20, 64), np.float16)[:, :32]), OnGpu(np.zeros((32, 16), np.float16)))
+    assert launched[0][:2] == ((20, 64), (32, 16))
 
 
 def test_the_tensor_around_is_at_the_same_address() -> None:

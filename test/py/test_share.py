@@ -58,6 +58,18 @@ def test_rows_of_a_group_are_packed_although_the_combination_has_other_tiles(gro
         assert np.abs(actual - expected).max() <= 2e-3 * np.abs(expected).max()
 
 
+def test_a_sum_of_everything() -> None:
+    """The combination has no dims of its own."""
+    b = GraphBuilder("dot", facts=["1 <= s"])
+    x, y = (b.split(b.input("n", "f16"), dim="n", into=("s", "t=ceildiv(n, s)")) for _ in range(2))
+    graph = b.build(b.reduce(b.contract(x, y, over=["t"]), kind="sum", over=["s"]))
+    compiled = compile_graph(graph, options=ScheduleOptions(sizes={"n": 65536, "s": 64}, combine="share"))
+    assert compiled.plan.launches[0].cooperative
+    inputs = arrays(graph, {"n": 700})
+    (expected,) = reference(graph, inputs, "f64", {"s": 5})
+    np.testing.assert_allclose(compiled(inputs, {"s": 5})[0], expected, atol=1e-3)
+
+
 def test_an_empty_sum() -> None:
     compiled = compile_graph(graphs.split_matmul(), options=SHARE)
     inputs = arrays(graphs.split_matmul(), {"m": 3, "n": 5, "k": 0})

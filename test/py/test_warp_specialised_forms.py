@@ -174,12 +174,12 @@ def _error(graph: Graph, kernel: str, text: str) -> str:
 
 
 def test_left_operands_stay_in_registers() -> None:
-    """Read once for each tile, listed in each wait of the loops, and the buffer is free for the next tile at once."""
+    """Read once by each consumer, listed in each wait of the loops; the buffer is free for the next tile at once."""
     graph = graphs.attention(division_last=True)
     _, (kernel,), _ = lowered(graph)
     reads = re.findall(r'"ttg.local_load".* -> tensor<64x64xf16, #ttg.dot_op<', kernel.text)
     waits = re.findall(r'"ttng.warp_group_dot_wait"\(([^)]*)\)', kernel.text)
-    assert len(reads) == 1 and all("," in operands for operands in waits)
+    assert len(reads) == 2 and all("," in operands for operands in waits)
     without = re.sub(r'\n *"ttng\.fence_async_shared"[^\n]*', "", kernel.text)
     assert _error(graph, kernel.name, kernel.text) == "" and "without a fence" in _error(graph, kernel.name, without)
 
