@@ -290,12 +290,12 @@ def read_rows(path: Path) -> tuple[dict[str, Any], list[Row]]:
         text = path.read_text()
         if not text.strip():
             raise CleaveError(f"{path} is empty", notes=("cleave-bench run writes results",))
-        first, *rest = text.splitlines()
-        return json.loads(first)["environment"], [Row(**json.loads(line)) for line in rest]
+        first, *rest = (json.loads(line) for line in text.splitlines())
+        return first["environment"], [Row(**row) for row in rest]
     except OSError as error:
         raise CleaveError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CleaveError(f"{path} has no results of cleave-bench: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise CleaveError(f"{path} has no results of cleave-bench run") from None
 
 
 def environment(timer: Any, command: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleave.errors import CleaveError
+from cleave.tools.arguments import positive
 from cleave.tuner.attempts import is_child, restarted, started, supervised
 
 if TYPE_CHECKING:
@@ -29,14 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cleave-bench: {error}", file=sys.stderr)
     except OSError as error:
         print(f"cleave-bench: error: {error.filename}: {error.strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
     return 1
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,11 +47,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
     prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
     prepare.add_argument("--target", default="sm_90")
-    prepare.add_argument("--candidates", type=_positive, default=1, help="programs for each shape, to be measured")
+    prepare.add_argument("--candidates", type=positive, default=1, help="programs for each shape, to be measured")
     prepare.add_argument(
         "--warp-specialise", action=argparse.BooleanOptionalAction, help="by default only of several candidates"
     )
-    prepare.add_argument("--jobs", type=_positive, default=1, help="processes")
+    prepare.add_argument("--jobs", type=positive, default=1, help="processes")
     run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
     run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
     run.add_argument("--seconds", type=float, default=600, help="after which no further shape is begun")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cleave.errors import CleaveError
+from cleave.tools.arguments import positive
 from cleave.tuner.attempts import is_child, supervised
 
 _TORCH = {
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="show what the file holds, and do nothing else")
     parser.add_argument("--sizes", default="", help="of all dynamic dims, as in m=16,n=4096")
     parser.add_argument("--function", help="one of several functions")
-    parser.add_argument("--candidates", type=int, default=16, help="how many programs are measured (default 16)")
+    parser.add_argument("--candidates", type=positive, default=16, help="how many programs are measured (default 16)")
     return parser
 
 

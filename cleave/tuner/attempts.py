@@ -57,7 +57,8 @@ class Journal:
 
 def _own() -> Journal | None:
     """The journal of this process, if it is a child of ``supervised``."""
-    return Journal(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else None
+    path = os.environ.get(VARIABLE, "")
+    return Journal(Path(path)) if path and Path(path).exists() else None
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def started() -> float:
 
 
 def is_child() -> bool:
-    return VARIABLE in os.environ
+    return _own() is not None
 
 
 def supervised(module: str, arguments: Sequence[str]) -> int:

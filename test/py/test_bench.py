@@ -111,6 +111,7 @@ def test_without_pytorch_or_a_folder_it_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "attempts").write_text('["start", 0]\n')
     monkeypatch.setenv(VARIABLE, str(tmp_path / "attempts"))  # in this process
     assert main(["run", str(tmp_path)]) == 1
     assert f"error: {tmp_path} has no packages" in capsys.readouterr().err

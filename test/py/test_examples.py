@@ -28,6 +28,13 @@ def compiled(*arguments: str | Path) -> str:
     return run("-m", "cleave.tools.cleave_opt", *arguments)
 
 
+def test_the_worked_example_is_what_the_compiler_prints() -> None:
+    text = compiled("--import-linalg", "--superopt", "--schedule", EXAMPLES / "attention.mlir")
+    outline = run("tools/outline.py", text=text).strip()
+    readme = (ROOT / "README.md").read_text()
+    assert "\n".join(f"    {line}".rstrip() for line in outline.splitlines()) in readme
+
+
 def test_build_graph() -> None:
     lines = run("examples/build_graph.py").splitlines()
     assert lines[0] == "kernels: rmsnorm_linear__k0; loops: 1"
