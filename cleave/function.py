@@ -110,8 +110,8 @@ class Function:
         special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
         learnt: Sizes = {}
         if operands.pitched:
-            learnt = {name: size for name, size in self._bound(operands.values, sizes).items() if name in bound}
-            learnt = {name: size for name, size in learnt.items() if name not in special.signature.extents}
+            self._bound(operands.values, sizes)  # which refuses sizes that are not those of the parts
+            learnt = {name: size for name, size in bound.items() if name not in special.signature.extents}
             wider = special._around({number: part for number, (part, _) in operands.pitched.items()})
             if wider is None:
                 return self._results(given, sizes, stream, parts=False)

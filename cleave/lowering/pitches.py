@@ -11,8 +11,7 @@ from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import TensorType
 from cleave.lowering.source import entry_graph, graph_text
 from cleave.runtime.pitched import Pitched
-
-_VIEWS = frozenset(("rename", "split", "merge", "slice"))
+from cleave.schedule.rename import viewed
 
 
 def with_pitches(text: str, name: str, pitched: Mapping[int, Pitched]) -> str | None:
@@ -23,18 +22,12 @@ def with_pitches(text: str, name: str, pitched: Mapping[int, Pitched]) -> str | 
     """
     graph, empty_rows = entry_graph(text, name)
     changed = {graph.inputs[number] for number in pitched}
-    if any(_root(output) in changed for output in graph.outputs):
+    if any(viewed(output) in changed for output in graph.outputs):
         return None
     rewriter = _Rewriter(graph)
     for number, layout in pitched.items():
         rewriter.widen(number, layout)
     return graph_text(rewriter.graph(), empty_rows=empty_rows)
-
-
-def _root(value: Value) -> Value:
-    while value.op in _VIEWS:
-        value = value.operands[0]
-    return value
 
 
 @dataclass

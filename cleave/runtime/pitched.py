@@ -11,10 +11,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from cleave.runtime.cuda_tensors import address_of, layout_of
+from cleave.runtime.cuda_tensors import ALIGNMENT, address_of, layout_of
 from cleave.runtime.layout import BYTES, LARGEST_EXTENT, Layout
-
-ALIGNMENT = 16  # bytes
 
 
 @dataclass(frozen=True, order=True)
