@@ -27,9 +27,12 @@ def main(folder: Path) -> int:
     ]
     passed, failed = (sum(column) for column in zip((0, 0), *counts, strict=True))
     broken = [mark.stem for mark in folder.glob("*.exit")]
-    if broken and failed == 0:  # the runner itself failed, or found no test
+    if broken and failed == 0:  # the runner itself failed
         print(f"without a failing test, these did not succeed: {', '.join(broken)}")
         failed = len(broken)
+    if passed + failed == 0:
+        print("no test ran")
+        failed = 1
     print(f"{passed} passed, {failed} failed")
     return int(failed > 0)
 

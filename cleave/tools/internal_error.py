@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-
 from cleave import knobs
 from cleave.errors import Position
 from cleave.passes.diagnostics import Diagnostic
@@ -18,6 +16,8 @@ def describe_exception(error: BaseException, where: str, position: Position | No
     text = " ".join(str(error).split())
     message = f"internal error in {where}: {type(error).__name__}: {text[:300]}"
     if knobs.TRACEBACK:
+        import traceback  # three milliseconds of every start otherwise
+
         hint = "".join(traceback.format_exception(error)).rstrip()
     else:
         hint = f"set {knobs.TRACEBACK.variable}=1 to see where it happened"

@@ -10,7 +10,6 @@ import mmap
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -24,7 +23,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._stage = mmap.mmap(-1, _STAGE_BYTES)
-        self._captured = tempfile.TemporaryFile()
+        self._captured = os.fdopen(os.memfd_create("stderr"), "w+b")
         self._stderr = -1
         self._forwarded = 0
 

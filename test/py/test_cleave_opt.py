@@ -42,10 +42,10 @@ def cpu_seconds(*arguments: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.alone
 def test_start_up_is_a_quarter_of_a_second(module: Path) -> None:
-    """In one of many runs: what else the processor does, other tests say, only adds."""
-    arguments = (str(module), "--canonicalize", "--cleave-cse")
-    assert any(cpu_seconds(*arguments) <= 0.25 for _ in range(25))
+    """In one of a few runs: what else the machine does only adds."""
+    assert min(cpu_seconds(str(module), "--canonicalize", "--cleave-cse") for _ in range(9)) <= 0.25
 
 
 def test_start_up_imports_nothing_heavy() -> None:
