@@ -11,11 +11,10 @@ import math
 from dataclasses import replace
 
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.ops import VIEWS, TensorType
 
-_VIEWS = frozenset(("rename", "split", "merge", "slice"))
 _EXPONENTIALS = frozenset(("exp", "exp2"))
-_LINEAR = frozenset(("cast", "mul", "div", "add", "sub", "neg")) | _VIEWS
+_LINEAR = frozenset(("cast", "mul", "div", "add", "sub", "neg")) | VIEWS
 """Ops through which a difference reaches an exponential."""
 
 
@@ -93,7 +92,7 @@ def _is_largest(w: Value) -> bool:
     """Whether w is a maximum, or a maximum and the logarithm of a sum: −∞ only where all of its row is."""
     if w.op == "reduce":
         return w.attrs["kind"] == "max"
-    if w.op in ("cast", *_VIEWS):
+    if w.op in ("cast", *VIEWS):
         return _is_largest(w.operands[0])
     if w.op in ("mul", "div"):
         scale = w.operands[1]
@@ -124,5 +123,5 @@ def _made_of(value: Value) -> frozenset[str]:
     return frozenset(own).union(*map(_made_of, parts))
 
 
-_POSITIVE = frozenset(("mul", "div", "add", "select", "cast", "reduce", "contract")) | _VIEWS
+_POSITIVE = frozenset(("mul", "div", "add", "select", "cast", "reduce", "contract")) | VIEWS
 """Ops that give nothing below 0 where their operands are not."""

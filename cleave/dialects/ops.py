@@ -505,6 +505,8 @@ UNARY = tuple(s.name for s in _TABLE if s.arity == 1 and s.infer in (infer_float
 BINARY = tuple(s.name for s in _TABLE if s.arity == 2 and s.infer in (infer_arithmetic, infer_binary, infer_pow))
 POINTWISE = frozenset((*UNARY, *BINARY, "cmp", "select", "cast"))
 REDUCTIONS = frozenset(("contract", "reduce"))
+VIEWS = frozenset(("rename", "split", "merge", "slice"))
+"""Elements of one tensor under other indices: views where it is in memory."""
 
 
 def infer(name: str, types: Sequence[TensorType], attrs: Attrs, facts: Facts = NO_FACTS) -> TensorType:

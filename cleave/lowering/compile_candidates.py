@@ -7,7 +7,7 @@ in full. They are ranked again by the cost model with what was found.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import context, ir
@@ -18,6 +18,7 @@ from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.targets import Target
 from cleave.passes.schedule import Schedule as ScheduleByModel
 from cleave.passes.tile_io import from_tile_program
+from cleave.schedule.candidates import distinct
 from cleave.schedule.cost import Resources, cost_of, known_of, launch_time, workload
 from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes, with_candidates
 from cleave.schedule.tile_program import TileProgram
@@ -72,12 +73,9 @@ def _ranked(
 
 
 def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
-    """The first that are expected to fit; of those that differ in stages which change nothing, one."""
+    """The first that are expected to fit, or the first if none is."""
     fitting = [candidate for candidate in candidates if candidate.cost.fits(options.target)]
-    distinct: dict[Hashable, Candidate] = {}
-    for candidate in fitting or candidates:
-        distinct.setdefault((candidate.kernel.body, candidate.kernel.num_warps, candidate.cost), candidate)
-    return list(distinct.values())[:count]
+    return distinct(fitting or candidates, count)
 
 
 def _lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]], index: int) -> dict[str, list[KernelModule]]:

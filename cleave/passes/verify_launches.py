@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cleave.bindings import ir
+from cleave.dialects.ops import VIEWS
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, ops_inside
 
-_VIEWS = frozenset(("cleave.rename", "cleave.split", "cleave.merge", "cleave.slice"))
+_VIEWS = frozenset(f"cleave.{op}" for op in VIEWS)
 _ORDERED = frozenset(("cleave.store", "cleave.group_barrier"))
 
 

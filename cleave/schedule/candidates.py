@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -77,6 +77,16 @@ class Candidate:
         return DOUBT ** (
             bool(self.tiling.columns) + (small and self.num_warps > WARPS[0] and not self.warp_specialised)
         )
+
+
+def distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
+    """The first ``count``; of those that differ in stages which change nothing, one."""
+    found: dict[Hashable, Candidate] = {}
+    for candidate in candidates:
+        if len(found) == count:
+            break
+        found.setdefault((candidate.kernel.body, candidate.num_warps, candidate.cost), candidate)
+    return list(found.values())
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import REDUCTIONS
-from cleave.schedule.reindex import VIEWS
+from cleave.dialects.ops import REDUCTIONS, VIEWS
 from cleave.schedule.rename import is_memory_view, viewed
 
 MAX_CANDIDATES = 6

@@ -9,11 +9,11 @@ from functools import cached_property
 
 from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import OPS, REDUCTIONS
+from cleave.dialects.ops import OPS, REDUCTIONS, VIEWS
 from cleave.dialects.rounding import transparent
 from cleave.errors import CleaveError
 from cleave.schedule.derivatives import State, state_of
-from cleave.schedule.reindex import VIEWS, is_of_equal_elements
+from cleave.schedule.reindex import is_of_equal_elements
 from cleave.schedule.rename import Part, Renamer, is_memory_view, topological, viewed
 from cleave.schedule.separability import Body
 

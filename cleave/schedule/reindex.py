@@ -12,10 +12,8 @@ from typing import Any
 
 from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
+from cleave.dialects.ops import POINTWISE, REDUCTIONS, VIEWS, TensorType
 from cleave.errors import CleaveError
-
-VIEWS = frozenset(("rename", "split", "merge", "slice"))
 
 
 @dataclass(frozen=True)

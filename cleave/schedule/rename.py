@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from cleave.dialects.dims import Answer, Dim, Size, parse
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.ops import VIEWS, TensorType
 from cleave.schedule.reindex import (
-    VIEWS,
     Mover,
     arithmetic,
     bound_names,

@@ -42,11 +42,6 @@ def outputs_of(launch: Launch) -> list[Value]:
     return [value for argument, value in pairs if argument in launch.kernel.outputs]
 
 
-def can_stand_beside(launch: Launch) -> bool:
-    """Whether the launch is a plain one, over one row of blocks."""
-    return len(launch.kernel.grid) == 1 and not launch.cooperative and not launch.unless
-
-
 def side_by_side(name: str, launches: Sequence[Launch], extents: Mapping[str, int]) -> Launch:
     """One launch in place of independent ones whose kernels have the same numbers of warps and stages."""
     first, written = launches[0].kernel, [value for launch in launches for value in outputs_of(launch)]

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from cleave.dialects.dims import Answer, Dim, Size, const
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.ops import VIEWS
 
 
 def lie_together(value: Value, names: Sequence[str], graph: Graph) -> bool:
@@ -27,7 +28,7 @@ def _equal(a: Size, b: Size, graph: Graph) -> bool:
 
 def _strides(value: Value) -> Mapping[str, Size]:
     """Of each dim, in elements: row-major but for views."""
-    if value.op not in ("rename", "split", "merge", "slice"):
+    if value.op not in VIEWS:
         return _row_major(value)
     attrs, strides = value.attrs, dict(_strides(value.operands[0]))
     if value.op == "merge":

@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from cleave.dialects import ops, rounding
 from cleave.dialects.graph import Graph, Value
 
-_VIEWS = frozenset("rename split merge slice cast".split())
+_VIEWS = ops.VIEWS | {"cast"}
 _OPAQUE = frozenset("gather concat slice".split())
 BARRIER, OTHER, OPERAND = 1.0, 3.0, 4.0  # what a value costs that crosses a cut: contractions' operands are worst
 _UNEVEN = 0.1  # times the square of the share of the bound that a part uses: of equal cuts the most even ones

@@ -22,6 +22,7 @@ from cleave.passes.schedule import Schedule
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.package import Variant
 from cleave.schedule.arrange import arranged
+from cleave.schedule.candidates import distinct
 from cleave.schedule.cost import program_cost
 from cleave.schedule.scheduler import (
     COARSE,
@@ -131,9 +132,9 @@ def _combinations(
 ) -> Iterator[tuple[int, list[Candidate]]]:
     """Candidates for all launches, each choice once: of any form, of those that are not warp-specialised, and of those
     that are, beside launches that cannot be."""
-    every = [_first(candidates, options, count) for candidates in launches]
+    every = [_fitting(candidates, options, count) for candidates in launches]
     plain, special = (
-        [_first([each for each in tried if each.warp_specialised == form], options, count) for tried in launches]
+        [_fitting([each for each in tried if each.warp_specialised == form], options, count) for tried in launches]
         for form in (False, True)
     )
     mixed = [one or other for one, other in zip(special, plain, strict=True)]
@@ -147,13 +148,8 @@ def _in_step(tried: Sequence[Sequence[Candidate]]) -> Iterator[tuple[int, list[C
         yield rank, [candidates[min(rank, len(candidates) - 1)] for candidates in tried]
 
 
-def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
-    """The first that fit; of those that differ in stages which change nothing, one."""
-    distinct: dict[Hashable, Candidate] = {}
-    for candidate in candidates:
-        if len(distinct) < count and candidate.cost.fits(options.target):
-            distinct.setdefault((candidate.kernel.body, candidate.num_warps, candidate.cost), candidate)
-    return list(distinct.values())
+def _fitting(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
+    return distinct((candidate for candidate in candidates if candidate.cost.fits(options.target)), count)
 
 
 def _counts(program: TileProgram) -> Iterator[dict[str, int]]:
