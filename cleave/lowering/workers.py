@@ -74,6 +74,11 @@ class Worker:
             if pipe:
                 pipe.close()
 
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        self._log.close()
+
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
@@ -129,13 +134,11 @@ class Workers:
     def close(self, *, wait: bool = True) -> None:
         if not wait:
             self._threads.shutdown(wait=False, cancel_futures=True)
-            self._kill()
+            for worker in self._all:
+                worker.kill()
         self._threads.shutdown(wait=True)
-        self._kill()
-
-    def _kill(self) -> None:
         for worker in self._all:
-            worker.kill()
+            worker.close()
 
     def __enter__(self) -> Workers:
         return self

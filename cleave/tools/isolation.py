@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from types import FrameType
 
@@ -56,6 +57,11 @@ class Watch:
         telling = [line for line in lines if "Assertion" in line or "LLVM ERROR" in line or "UNREACHABLE" in line]
         return (telling or lines or [None])[-1]
 
+    def close(self) -> None:
+        """In the parent, once the child has ended."""
+        self._captured.close()
+        self._stage.close()
+
     def _unseen(self) -> bytes:
         size = os.fstat(self._captured.fileno()).st_size
         return os.pread(self._captured.fileno(), size - self._forwarded, self._forwarded)
@@ -79,7 +85,11 @@ def run_isolated(work: Callable[[Watch], int]) -> int | Crash:
     An interrupt of the child counts as exit 130, a termination as 143; both are passed on to it. ``work`` gets the real
     standard streams, whatever Python objects stand for them in this process.
     """
-    watch = Watch()
+    with closing(Watch()) as watch:
+        return _watched(work, watch)
+
+
+def _watched(work: Callable[[Watch], int], watch: Watch) -> int | Crash:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by the caller
             stream.flush()

@@ -194,7 +194,7 @@ def test_options_are_checked(options: Options, message: str, workers: Workers) -
         submit(workers, Request(matmul(), SM_80, options))
 
 
-def test_a_script_that_forgets_its_pool_still_ends() -> None:
+def test_a_script_that_forgets_its_pool_ends_without_a_warning() -> None:
     script = (
         "from cleave.lowering.compile_ttir import compile_ttir; from cleave.lowering.targets import Target;"
         "from ttir_samples import function;"
@@ -202,6 +202,6 @@ def test_a_script_that_forgets_its_pool_still_ends() -> None:
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "k\n", "")

@@ -18,9 +18,10 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
 def run(*command: str | Path, text: str | None = None) -> str:
-    """Standard output of a Python script or module; everything it said, if it fails."""
-    result = subprocess.run([sys.executable, *command], capture_output=True, text=True, input=text, cwd=ROOT)
-    assert result.returncode == 0, result.stdout + result.stderr
+    """Standard output of a Python script or module; everything it said, if it fails or warns."""
+    script = [sys.executable, "-W", "error", *command]
+    result = subprocess.run(script, capture_output=True, text=True, input=text, cwd=ROOT)
+    assert result.returncode == 0 and "Warning" not in result.stderr, result.stdout + result.stderr
     return result.stdout
 
 
