@@ -13,7 +13,7 @@ import graphs
 
 from cleave.dialects.dims import Facts
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 
 Sizes = Mapping[str, int]
 

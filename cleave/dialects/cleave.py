@@ -13,8 +13,9 @@ from mlir import ir
 from mlir.dialects import _ods_common
 
 from cleave.dialects import ops
-from cleave.dialects.dims import Dim, Facts
-from cleave.dialects.ops import OPS, VARIADIC, OpSpec, TensorType
+from cleave.dialects.dims import NO_FACTS, Dim, Facts
+from cleave.dialects.ops import OPS, VARIADIC, OpSpec
+from cleave.dialects.tensor_type import DTYPES, TensorType, is_float
 from cleave.errors import CleaveError
 
 _cext = _ods_common._cext  # pyright: ignore[reportPrivateUsage]
@@ -65,8 +66,8 @@ def element_type(dtype: str) -> ir.Type:
 def dtype_of(type_: ir.Type) -> str:
     """The dtype's name; CleaveError if the dialect has no such element type."""
     name = str(type_)
-    if name not in ops.DTYPES:
-        raise CleaveError(f"element type {name} is not supported", notes=(f"supported: {', '.join(ops.DTYPES)}",))
+    if name not in DTYPES:
+        raise CleaveError(f"element type {name} is not supported", notes=(f"supported: {', '.join(DTYPES)}",))
     return name
 
 
@@ -126,7 +127,7 @@ def attribute(kind: str, value: Any, dtype: str | None = None) -> ir.Attribute:
 
 
 def number_attribute(value: float | int | bool, dtype: str) -> ir.Attribute:
-    if ops.is_float(dtype):
+    if is_float(dtype):
         return ir.FloatAttr.get(element_type(dtype), float(value))
     if dtype == "i1":
         return ir.BoolAttr.get(bool(value))
@@ -165,7 +166,7 @@ def plain_attrs(op: ir.Operation, spec: OpSpec) -> dict[str, Any]:
 def facts_of(op: ir.Operation) -> Facts:
     """The ``cleave.facts`` of a function; none if it has none."""
     if "cleave.facts" not in op.attributes:
-        return ops.NO_FACTS
+        return NO_FACTS
     try:
         return Facts.parse(plain("strings", op.attributes["cleave.facts"]))
     except CleaveError as error:
@@ -212,7 +213,7 @@ def build(
     result: TensorType | ir.Type | None = None,
     dtype: str | None = None,
     extents: Mapping[str, int] | None = None,
-    facts: Facts = ops.NO_FACTS,
+    facts: Facts = NO_FACTS,
     loc: ir.Location | None = None,
     ip: ir.InsertionPoint | None = None,
 ) -> ir.Value:

@@ -15,6 +15,7 @@ from cleave.dialects.size import Size, SizeLike, as_size, const, sym
 from cleave.dialects.size_rules import ceildiv, floordiv, maximum, minimum, mod
 from cleave.dialects.size_text import parse, syntax_error
 
+NO_FACTS = Facts()
 _DIM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=(?!=)\s*)?")
 
 
@@ -51,6 +52,7 @@ def _parse_dim(text: str) -> Dim:
 
 
 __all__ = [
+    "NO_FACTS",
     "Answer",
     "Dim",
     "Facts",

@@ -11,7 +11,8 @@ import math
 from dataclasses import replace
 
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import VIEWS, TensorType
+from cleave.dialects.ops import VIEWS
+from cleave.dialects.tensor_type import TensorType
 
 _EXPONENTIALS = frozenset(("exp", "exp2"))
 _LINEAR = frozenset(("cast", "mul", "div", "add", "sub", "neg")) | VIEWS

@@ -12,8 +12,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from cleave.dialects import ops
-from cleave.dialects.dims import Answer, Dim, Facts, Size, const, parse, sym
-from cleave.dialects.ops import TensorType
+from cleave.dialects.dims import NO_FACTS, Answer, Dim, Facts, Size, const, parse, sym
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 
 
@@ -54,7 +54,7 @@ class Graph:
     name: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    facts: Facts = ops.NO_FACTS
+    facts: Facts = NO_FACTS
     extents: Mapping[str, int] = field(default_factory=dict)
 
     def topological(self) -> list[Value]:

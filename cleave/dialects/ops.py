@@ -1,51 +1,21 @@
 """The table of ops: what each takes, and the type that follows.
 
-From this one table come the IRDL text, the verifier, the builders, graphs and the reference page. A row's ``infer``
-receives the operands' types and the attributes in plain Python form and returns the result's type, or raises
-``CleaveError`` saying what disagrees. Where the order of the result's dims or its dtype is free, ``infer`` gives the
-default; ``check_result`` compares what is written with it.
+From this one table come the IRDL text, the verifier, the builders, graphs and the reference page. A row's ``infer`` is
+a rule of ``result_types``; ``check_result`` compares what is written with what it gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from cleave.dialects.dims import Answer, Dim, Facts, Size, parse
+from cleave.dialects import result_types as rules
+from cleave.dialects.dims import NO_FACTS, Facts
+from cleave.dialects.result_types import Attrs, Infer
+from cleave.dialects.tensor_type import TensorType, is_float, require_same_size
 from cleave.errors import CleaveError
 
-FLOATS = ("f16", "bf16", "f32", "f64", "tf32", "f8E4M3FN", "f8E5M2")
-INTEGERS = ("i1", "i8", "i16", "i32", "i64", "index")
-DTYPES = FLOATS + INTEGERS
-CMP_PREDICATES = ("lt", "le", "eq", "ne", "gt", "ge")
-REDUCE_KINDS = ("sum", "max", "min", "prod")
-NO_FACTS = Facts.parse(())
-
-
-class TensorType(NamedTuple):
-    """A tensor's named dims, in the order of memory, and its element type."""
-
-    dims: tuple[Dim, ...]
-    dtype: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(dim.name for dim in self.dims)
-
-    def size(self, name: str) -> Size:
-        """The size of the dim ``name``; CleaveError if there is none."""
-        for dim in self.dims:
-            if dim.name == name:
-                return dim.size
-        raise CleaveError(f"no dimension '{name}' in {self}")
-
-    def __str__(self) -> str:
-        return f"[{', '.join(map(str, self.dims))}] {self.dtype}"
-
-
-Attrs = Mapping[str, Any]
-Infer = Callable[[Sequence[TensorType], Attrs, Facts], TensorType]
 AttrKind = Literal["string", "strings", "number", "integer"]
 
 
@@ -76,246 +46,11 @@ class OpSpec:
         return {**self.attrs, **self.optional_attrs}
 
 
-def is_float(dtype: str) -> bool:
-    return dtype in FLOATS
-
-
-def accumulator(dtype: str) -> str:
-    """The type in which sums of ``dtype`` are accumulated."""
-    return dtype if dtype == "f64" or not is_float(dtype) else "f32"
-
-
-def same_size(a: Size, b: Size, facts: Facts) -> Answer:
-    return facts.equal(a, b)
-
-
-def union(types: Sequence[TensorType], facts: Facts) -> tuple[Dim, ...]:
-    """The dims of all operands, aligned by name, in the order in which they first occur."""
-    found: dict[str, Dim] = {}
-    for index, type_ in enumerate(types):
-        for dim in type_.dims:
-            known = found.setdefault(dim.name, dim)
-            if known.size is not dim.size:
-                require_same_size(dim.name, known.size, dim.size, f"operand {index}", facts)
-    return tuple(found.values())
-
-
-def require_same_size(name: str, one: Size, other: Size, where: str, facts: Facts) -> None:
-    answer = same_size(one, other, facts)
-    if answer is Answer.NO:
-        raise CleaveError(f"dimension '{name}' has size {one} and, in {where}, size {other}")
-    if answer is Answer.UNKNOWN:
-        raise CleaveError(
-            f"cannot prove that dimension '{name}' has one size: {one} and, in {where}, {other}",
-            notes=(f'state the fact "{one} = {other}" (cleave.facts, facts= of jit), or rename one of the two',),
-        )
-
-
-def require_one_dtype(types: Sequence[TensorType]) -> str:
-    dtypes = {t.dtype for t in types}
-    if len(dtypes) != 1:
-        raise CleaveError(
-            f"operands have different element types: {', '.join(t.dtype for t in types)}", notes=("insert cleave.cast",)
-        )
-    return types[0].dtype
-
-
-def parse_dim(text: str) -> Dim:
-    return Dim.parse(text)
-
-
-def _require_new(name: str, dims: Sequence[Dim], removed: Sequence[str]) -> None:
-    if any(dim.name == name for dim in dims if dim.name not in removed):
-        raise CleaveError(f"the result would have two dimensions named '{name}'")
-
-
-# --- inference rules -------------------------------------------------------------------------------------------------
-
-
-def infer_float_unary(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    if not is_float(types[0].dtype):
-        raise CleaveError(f"needs a floating-point operand, not {types[0].dtype}", notes=("insert cleave.cast",))
-    return types[0]
-
-
-def infer_unary(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    if types[0].dtype == "i1":
-        raise CleaveError("needs a numeric operand, not i1")
-    return types[0]
-
-
-def infer_binary(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    return TensorType(union(types, facts), require_one_dtype(types))
-
-
-def infer_arithmetic(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    result = infer_binary(types, attrs, facts)
-    if result.dtype == "i1":
-        raise CleaveError("not defined on i1", notes=("mul and min are 'and', max is 'or'",))
-    return result
-
-
-def infer_pow(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    result = infer_binary(types, attrs, facts)
-    return infer_float_unary([result], attrs, facts)
-
-
-def infer_cmp(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    _one_of("predicate", attrs["predicate"], CMP_PREDICATES)
-    require_one_dtype(types)
-    return TensorType(union(types, facts), "i1")
-
-
-def infer_select(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    if types[0].dtype != "i1":
-        raise CleaveError(f"the condition must be i1, not {types[0].dtype}")
-    return TensorType(union(types, facts), require_one_dtype(types[1:]))
-
-
-def infer_cast(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    return types[0]
-
-
-def infer_index(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    return TensorType((parse_dim(attrs["dim"]),), "i64")
-
-
-def infer_contract(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    dims = union(types, facts)
-    over = _over(attrs["over"], dims)
-    for type_ in types:
-        if type_.dtype == "i1":
-            raise CleaveError("not defined on i1")
-    if is_float(types[0].dtype) != is_float(types[1].dtype):
-        raise CleaveError(f"operands have different element types: {types[0].dtype}, {types[1].dtype}")
-    if not is_float(types[0].dtype):
-        require_one_dtype(types)
-    dtype = (
-        "f64" if "f64" in (types[0].dtype, types[1].dtype) else "f32" if is_float(types[0].dtype) else types[0].dtype
-    )
-    return TensorType(tuple(d for d in dims if d.name not in over), dtype)
-
-
-def infer_reduce(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    _one_of("kind", attrs["kind"], REDUCE_KINDS)
-    if types[0].dtype == "i1" and attrs["kind"] == "sum":
-        raise CleaveError("sum is not defined on i1", notes=("min is 'all', max is 'any'; cast to count",))
-    over = _over(attrs["over"], types[0].dims)
-    for dim in types[0].dims:
-        if dim.name in over and attrs["kind"] in ("max", "min") and dim.size.value == 0:
-            raise CleaveError(f"{attrs['kind']} over the empty dimension '{dim.name}' has no value")
-    return TensorType(tuple(d for d in types[0].dims if d.name not in over), types[0].dtype)
-
-
-def infer_split(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    name, into = attrs["dim"], [parse_dim(text) for text in attrs["into"]]
-    if len(into) != 2:
-        raise CleaveError(f"'into' must name two dimensions, not {len(into)}")
-    whole = types[0].size(name)
-    if into[0].name == into[1].name:
-        raise CleaveError(f"'into' names '{into[0].name}' twice")
-    for dim in into:
-        _require_new(dim.name, types[0].dims, [name])
-    if facts.less_equal(whole, into[0].size * into[1].size) is Answer.NO:
-        raise CleaveError(f"{into[0].size} parts of {into[1].size} do not cover dimension '{name}' of size {whole}")
-    return TensorType(_replace(types[0].dims, name, into), types[0].dtype)
-
-
-def infer_merge(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    names = list(attrs["dims"])
-    if len(names) < 2 or len(set(names)) != len(names):
-        raise CleaveError("'dims' must name at least two different dimensions")
-    product = parse("1")
-    for name in names:
-        product = product * types[0].size(name)
-    into = parse_dim(attrs["into"])
-    whole = product if into.size is parse(into.name) and "=" not in attrs["into"] else into.size
-    if facts.less(product, whole) is Answer.YES:
-        raise CleaveError(
-            f"'{into.name}' of size {whole} is larger than the product {product} of the merged dimensions"
-        )
-    _require_new(into.name, types[0].dims, names)
-    first = next(dim.name for dim in types[0].dims if dim.name in names)
-    kept = [dim for dim in types[0].dims if dim.name == first or dim.name not in names]
-    return TensorType(_replace(tuple(kept), first, [Dim(into.name, whole)]), types[0].dtype)
-
-
-def infer_rename(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    old, to = attrs["from"], parse_dim(attrs["to"])
-    size = types[0].size(old)
-    _require_new(to.name, types[0].dims, [old])
-    if "=" in attrs["to"]:
-        require_same_size(to.name, size, to.size, "'to'", facts)
-    return TensorType(_replace(types[0].dims, old, [Dim(to.name, size)]), types[0].dtype)
-
-
-def infer_slice(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    name, into, offset = attrs["dim"], parse_dim(attrs["into"]), parse(attrs["offset"])
-    whole = types[0].size(name)
-    _require_new(into.name, types[0].dims, [name])
-    if facts.less(whole, offset + into.size) is Answer.YES:
-        raise CleaveError(
-            f"the slice [{offset}, {offset + into.size}) leaves dimension '{name}' of size {facts.simplify(whole)}"
-        )
-    return TensorType(_replace(types[0].dims, name, [into]), types[0].dtype)
-
-
-def infer_concat(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    names, into = list(attrs["dims"]), parse_dim(attrs["into"])
-    if len(names) != 2:
-        raise CleaveError(f"'dims' must name one dimension of each operand, not {len(names)}")
-    dtype = require_one_dtype(types)
-    rests = [{d.name: d.size for d in t.dims if d.name != n} for t, n in zip(types, names, strict=True)]
-    if set(rests[0]) != set(rests[1]):
-        raise CleaveError(f"beside the joined dimensions the operands have {sorted(rests[0])} and {sorted(rests[1])}")
-    for name, size in rests[0].items():
-        require_same_size(name, size, rests[1][name], "operand 1", facts)
-    total = types[0].size(names[0]) + types[1].size(names[1])
-    if "=" in attrs["into"]:
-        require_same_size(into.name, total, into.size, "'into'", facts)
-    _require_new(into.name, types[0].dims, [names[0]])
-    return TensorType(_replace(types[0].dims, names[0], [Dim(into.name, total)]), dtype)
-
-
-def infer_gather(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
-    types[0].size(attrs["dim"])
-    if is_float(types[1].dtype) or types[1].dtype == "i1":
-        raise CleaveError(f"indices must be integers, not {types[1].dtype}")
-    if attrs["dim"] in types[1].names:
-        raise CleaveError(f"the indices have the gathered dimension '{attrs['dim']}' themselves", notes=("rename it",))
-    source = TensorType(tuple(d for d in types[0].dims if d.name != attrs["dim"]), types[0].dtype)
-    return TensorType(union([source, types[1]], facts), types[0].dtype)
-
-
-def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise CleaveError(f"{what} '{value}' is not one of {', '.join(allowed)}")
-
-
-def _over(over: Sequence[str], dims: Sequence[Dim]) -> frozenset[str]:
-    names = [dim.name for dim in dims]
-    if not over:
-        raise CleaveError("'over' names no dimension")
-    for name in over:
-        if name not in names:
-            raise CleaveError(f"'over' names '{name}', which no operand has (they have {', '.join(names) or 'none'})")
-    if len(set(over)) != len(over):
-        raise CleaveError("'over' names a dimension twice")
-    return frozenset(over)
-
-
-def _replace(dims: tuple[Dim, ...], name: str, by: Sequence[Dim]) -> tuple[Dim, ...]:
-    return tuple(new for dim in dims for new in (by if dim.name == name else (dim,)))
-
-
-# --- the table -------------------------------------------------------------------------------------------------------
-
-
-def _unary(name: str, doc: str, infer: Infer = infer_float_unary) -> OpSpec:
+def _unary(name: str, doc: str, infer: Infer = rules.infer_float_unary) -> OpSpec:
     return OpSpec(name, 1, doc, infer, free_order=True, operand_names=("x",))
 
 
-def _binary(name: str, doc: str, infer: Infer = infer_arithmetic) -> OpSpec:
+def _binary(name: str, doc: str, infer: Infer = rules.infer_arithmetic) -> OpSpec:
     return OpSpec(name, 2, doc, infer, free_order=True, operand_names=("a", "b"))
 
 
@@ -327,7 +62,7 @@ VARIADIC = -1
 _PLACE: Mapping[str, Literal["tensor", "index"]] = {"offsets": "index", "bounds": "index"}
 
 _TABLE = (
-    _unary("neg", "−x.", infer_unary),
+    _unary("neg", "−x.", rules.infer_unary),
     _unary("exp", "e to the x."),
     _unary("exp2", "2 to the x."),
     _unary("log", "Natural logarithm; NaN below 0, −inf at 0."),
@@ -336,19 +71,19 @@ _TABLE = (
     _unary("tanh", "Hyperbolic tangent."),
     _unary("erf", "Error function."),
     _unary("sigmoid", "1/(1+e^−x)."),
-    _unary("abs", "Absolute value.", infer_unary),
+    _unary("abs", "Absolute value.", rules.infer_unary),
     _binary("add", "a + b; integers wrap."),
     _binary("sub", "a − b; integers wrap."),
-    _binary("mul", "a · b; on i1, and.", infer_binary),
+    _binary("mul", "a · b; on i1, and.", rules.infer_binary),
     _binary("div", "a / b; integers round toward zero."),
-    _binary("max", "The larger; NaN if either is NaN; on i1, or.", infer_binary),
-    _binary("min", "The smaller; NaN if either is NaN; on i1, and.", infer_binary),
-    _binary("pow", "a to the b.", infer_pow),
+    _binary("max", "The larger; NaN if either is NaN; on i1, or.", rules.infer_binary),
+    _binary("min", "The smaller; NaN if either is NaN; on i1, and.", rules.infer_binary),
+    _binary("pow", "a to the b.", rules.infer_pow),
     OpSpec(
         "cmp",
         2,
         "Comparison to i1; false with NaN, except ne.",
-        infer_cmp,
+        rules.infer_cmp,
         {"predicate": "string"},
         free_order=True,
         operand_names=("a", "b"),
@@ -357,7 +92,7 @@ _TABLE = (
         "select",
         3,
         "a where the condition holds, b elsewhere; the other is not looked at.",
-        infer_select,
+        rules.infer_select,
         free_order=True,
         operand_names=("condition", "a", "b"),
     ),
@@ -365,18 +100,18 @@ _TABLE = (
         "cast",
         1,
         "Conversion to the result's element type: to nearest even; float to integer toward zero.",
-        infer_cast,
+        rules.infer_cast,
         free_order=True,
         free_dtype=True,
         operand_names=("x",),
     ),
     OpSpec("constant", 0, "One value everywhere.", None, {"value": "number"}, free_order=True, free_dtype=True),
-    OpSpec("index", 0, "0, 1, 2, … along a dimension.", infer_index, {"dim": "string"}, free_dtype=True),
+    OpSpec("index", 0, "0, 1, 2, … along a dimension.", rules.infer_index, {"dim": "string"}, free_dtype=True),
     OpSpec(
         "contract",
         2,
         "Sum of products over dimensions, accumulated in f32 (f64 for f64) and rounded once.",
-        infer_contract,
+        rules.infer_contract,
         {"over": "strings"},
         free_order=True,
         free_dtype=True,
@@ -386,7 +121,7 @@ _TABLE = (
         "reduce",
         1,
         "Sum, max, min or product over dimensions; on i1 min is all and max is any.",
-        infer_reduce,
+        rules.infer_reduce,
         {"kind": "string", "over": "strings"},
         free_order=True,
         operand_names=("x",),
@@ -395,7 +130,7 @@ _TABLE = (
         "split",
         1,
         "Cut a dimension into parts: element (i, j) is i·size(second)+j; past the end nothing exists.",
-        infer_split,
+        rules.infer_split,
         {"dim": "string", "into": "strings"},
         stage="graph",
         operand_names=("x",),
@@ -404,7 +139,7 @@ _TABLE = (
         "merge",
         1,
         "Make one dimension of several, row-major in the order written; the inverse of split.",
-        infer_merge,
+        rules.infer_merge,
         {"dims": "strings", "into": "string"},
         stage="graph",
         operand_names=("x",),
@@ -413,7 +148,7 @@ _TABLE = (
         "rename",
         1,
         "Give a dimension another name, so that one tensor can play two roles.",
-        infer_rename,
+        rules.infer_rename,
         {"from": "string", "to": "string"},
         stage="graph",
         operand_names=("x",),
@@ -422,7 +157,7 @@ _TABLE = (
         "slice",
         1,
         "A range of a dimension.",
-        infer_slice,
+        rules.infer_slice,
         {"dim": "string", "into": "string", "offset": "string"},
         stage="graph",
         operand_names=("x",),
@@ -431,7 +166,7 @@ _TABLE = (
         "concat",
         2,
         "Join two tensors along a dimension.",
-        infer_concat,
+        rules.infer_concat,
         {"dims": "strings", "into": "string"},
         stage="graph",
         operand_names=("a", "b"),
@@ -440,7 +175,7 @@ _TABLE = (
         "gather",
         2,
         "Elements of x at integer positions along a dimension.",
-        infer_gather,
+        rules.infer_gather,
         {"dim": "string"},
         free_order=True,
         stage="graph",
@@ -501,8 +236,10 @@ _TABLE = (
 )
 
 OPS: dict[str, OpSpec] = {spec.name: spec for spec in _TABLE}
-UNARY = tuple(s.name for s in _TABLE if s.arity == 1 and s.infer in (infer_float_unary, infer_unary))
-BINARY = tuple(s.name for s in _TABLE if s.arity == 2 and s.infer in (infer_arithmetic, infer_binary, infer_pow))
+UNARY = tuple(s.name for s in _TABLE if s.arity == 1 and s.infer in (rules.infer_float_unary, rules.infer_unary))
+BINARY = tuple(
+    s.name for s in _TABLE if s.arity == 2 and s.infer in (rules.infer_arithmetic, rules.infer_binary, rules.infer_pow)
+)
 POINTWISE = frozenset((*UNARY, *BINARY, "cmp", "select", "cast"))
 REDUCTIONS = frozenset(("contract", "reduce"))
 VIEWS = frozenset(("rename", "split", "merge", "slice"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cleave.dialects import ops
 from cleave.dialects.graph import Value
+from cleave.dialects.tensor_type import is_float
 
 SIGNIFICAND_BITS = {"f64": 53, "f32": 24, "tf32": 11, "f16": 11, "bf16": 8, "f8E4M3FN": 4, "f8E5M2": 3}
 CHOOSABLE = frozenset(("f16", "bf16", "tf32"))
@@ -13,15 +13,15 @@ CHOOSABLE = frozenset(("f16", "bf16", "tf32"))
 
 def widens(source: str, target: str) -> bool:
     """Whether a float cast keeps every value, but for range (tf32 has f32's)."""
-    return ops.is_float(source) and ops.is_float(target) and SIGNIFICAND_BITS[source] <= SIGNIFICAND_BITS[target]
+    return is_float(source) and is_float(target) and SIGNIFICAND_BITS[source] <= SIGNIFICAND_BITS[target]
 
 
 def rounds(value: Value) -> bool:
     """Whether the op's result is rounded to a narrower type than it was computed in."""
-    if not ops.is_float(value.dtype) or value.op in ("input", "constant", *_EXACT):
+    if not is_float(value.dtype) or value.op in ("input", "constant", *_EXACT):
         return False
     if value.op == "cast":
-        return ops.is_float(value.operands[0].dtype) and not widens(value.operands[0].dtype, value.dtype)
+        return is_float(value.operands[0].dtype) and not widens(value.operands[0].dtype, value.dtype)
     return value.dtype not in ("f32", "f64")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleave.dialects.ops import DTYPES
+from cleave.dialects.tensor_type import DTYPES
 from cleave.errors import CleaveError
 
 

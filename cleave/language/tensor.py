@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cleave.dialects.graph import GraphBuilder, Value
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
 

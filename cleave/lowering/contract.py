@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
-from cleave.dialects import ops
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.lowering import tt
 from cleave.lowering.tiles import Layout, Tile, aligned, common, full_width, of_dtype, permuted
@@ -42,7 +42,7 @@ _BOOLEAN: Mapping[str, Combine] = {"prod": _pair("arith.andi"), "min": _pair("ar
 def reduction(operand: Tile, kind: str, over: Sequence[str], layout: Layout) -> Tile:
     """``cleave.reduce``: sums and products of narrow floats in f32, rounded once."""
     tile = full_width(operand)
-    floats = ops.is_float(tile.dtype)
+    floats = is_float(tile.dtype)
     if floats and tile.element not in ("f32", "f64"):
         tile = replace(tile, value=tt.cast(tile.value, "f32"))
     rules = _FLOAT if floats else _BOOLEAN if tile.dtype == "i1" else _INTEGER
@@ -107,7 +107,7 @@ def contraction_into(accumulator: Tile, a: Tile, b: Tile, over: Sequence[str], l
 def uses_dot(a: Tile, b: Tile, over: Sequence[str]) -> bool:
     """Whether ``tt.dot`` does it: matrices, floats, and at least one instruction's worth of each dimension."""
     r = roles(a, b, over)
-    if r.rest or not (ops.is_float(a.dtype) and ops.is_float(b.dtype)):
+    if r.rest or not (is_float(a.dtype) and is_float(b.dtype)):
         return False
     element, _ = _operand_type(a.dtype, b.dtype)
     m, n, k = _size(a, r.m), _size(b, r.n), _size(a, r.k)
@@ -199,7 +199,7 @@ def _multiplied(a: Tile, b: Tile, over: Sequence[str], layout: Layout) -> Tile:
 
 
 def _sum_type(a: Tile, b: Tile, layout: Layout) -> str:
-    if ops.is_float(a.dtype):
+    if is_float(a.dtype):
         return "f64" if "f64" in (a.dtype, b.dtype, layout.dtype) else "f32"
     widths = [int(tt.element_name(a.value)[1:]), int({"index": "i64"}.get(a.dtype, a.dtype)[1:])]
     return f"i{max(*widths, int(layout.element[1:]))}"

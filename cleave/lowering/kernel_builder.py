@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleave.bindings import ir
-from cleave.dialects import cleave, ops
+from cleave.dialects import cleave
 from cleave.dialects.dims import Answer, Facts, Size, const, parse, sym
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 from cleave.lowering import tt
 from cleave.lowering.access import MemoryRef
@@ -198,11 +199,11 @@ class KernelBuilder:
         facts = self.scalars.facts
         return next((n for n in sizes if facts.divides(const(n * 8 // bits), offset) is Answer.YES), 1)
 
-    def _stride_arguments(self, number: int, type_: ops.TensorType) -> list[Scalar]:
+    def _stride_arguments(self, number: int, type_: TensorType) -> list[Scalar]:
         texts = [f"stride:{number}:{axis}" for axis in range(len(type_.dims))]
         return [Scalar(self.arguments.add(text, tt.scalar("i64")), -UNKNOWN, UNKNOWN) for text in texts]
 
-    def _strides(self, view: View, type_: ops.TensorType) -> list[Scalar]:
+    def _strides(self, view: View, type_: TensorType) -> list[Scalar]:
         return [self.scalars.of_size(view.strides[name]) for name in type_.names]
 
     # --- values ---

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cleave.dialects.dims import Dim, Facts, parse
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.lowering.source import entry_graph, graph_text
 from cleave.runtime.pitched import Pitched
 from cleave.schedule.rename import viewed

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cleave.bindings import ir
-from cleave.dialects import cleave, ops
+from cleave.dialects import cleave
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.lowering import tt
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, narrow_bounds
@@ -114,7 +115,7 @@ def pointwise(op: ir.Operation, name: str, operands: Sequence[Tile], layout: Lay
         return _compare(str(cleave.plain("string", op.attributes["predicate"])), operands, layout)
     if name == "select":
         return _select(operands, layout)
-    if not ops.is_float(layout.dtype):
+    if not is_float(layout.dtype):
         return _integers(name, operands, layout)
     if name == "exp" and layout.dtype == "f32":
         return _tile(tt.same("math.exp2", _scaled(op.operands[0], layout, lookup)), layout)
@@ -206,7 +207,7 @@ def _result_bounds(name: str, operands: Sequence[Tile]) -> Bounds | None:
 
 def _compare(predicate: str, operands: Sequence[Tile], layout: Layout) -> Tile:
     a, b = operands
-    if not ops.is_float(a.dtype):
+    if not is_float(a.dtype):
         if a.element != b.element:
             a, b = full_width(a), full_width(b)
         return _tile(tt.compare(predicate, *_at_layout((a, b), layout)), layout)
@@ -228,7 +229,7 @@ def _select(operands: Sequence[Tile], layout: Layout) -> Tile:
 def cast(operand: Tile, layout: Layout) -> Tile:
     """``cleave.cast``."""
     tile = aligned(operand, layout.names, layout.shape)
-    if operand.bounds is not None and not ops.is_float(layout.dtype) and layout.dtype in ("i32", "i64", "index"):
+    if operand.bounds is not None and not is_float(layout.dtype) and layout.dtype in ("i32", "i64", "index"):
         return Tile(tile.value, layout.names, layout.shape, layout.dtype, operand.bounds)
     if layout.dtype == "tf32":
         exact = operand.dtype in _NARROW or operand.dtype == "tf32"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim, const
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.passes.functions import ops_inside
 
 FIRST_ROW = "first__row"

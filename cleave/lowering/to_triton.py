@@ -10,6 +10,7 @@ from typing import Any
 from cleave.bindings import ir
 from cleave.dialects import cleave, ops
 from cleave.dialects.dims import parse
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.lowering import contract, pointwise, tt
 from cleave.lowering.access import Access
@@ -46,7 +47,7 @@ def _constant(kernel: KernelBuilder, op: ir.Operation) -> None:
     small = layout.dtype in ("i32", "i64", "index") and fits(int(number), int(number))
     element = "i32" if small else layout.element
     bounds = (int(number), int(number)) if small else None
-    if ops.is_float(layout.dtype) and layout.element.startswith("f8"):
+    if is_float(layout.dtype) and layout.element.startswith("f8"):
         value = tt.cast(tt.constant(number, tt.scalar("f32"), layout.shape), layout.element)
     else:
         value = tt.constant(number, tt.scalar(element), layout.shape)

@@ -8,7 +8,7 @@ from typing import Any
 from cleave.bindings import ir
 from cleave.dialects import cleave, ops
 from cleave.dialects.dims import Dim
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import DTYPES, TensorType, is_float
 from cleave.errors import CleaveError
 
 
@@ -76,7 +76,7 @@ class Emitter:
     def _build(
         self, name: str, operands: Sequence[ir.Value], attrs: Mapping[str, Any], names: Sequence[str], dtype: str
     ) -> ir.Value:
-        if dtype not in ops.DTYPES:
+        if dtype not in DTYPES:
             raise CleaveError(f"element type {dtype} is not supported")
         key = (name, tuple(operands), repr(sorted(attrs.items())), tuple(names), dtype)
         if key not in self._known:
@@ -98,7 +98,7 @@ class Emitter:
         if source == dtype:
             return value
         literal = self.literal(value)
-        if literal is not None and (ops.is_float(dtype) or not ops.is_float(source)) and dtype != "i1":
+        if literal is not None and (is_float(dtype) or not is_float(source)) and dtype != "i1":
             return self.constant(literal, dtype, self.names(value))
         owner = value.owner
         if not isinstance(owner, ir.Block) and source == "index" and dtype in ("i32", "i64"):
@@ -114,7 +114,7 @@ class Emitter:
         if not missing:
             return value
         dtype = self.dtype(value)
-        one: float | int | bool = True if dtype == "i1" else 1.0 if ops.is_float(dtype) else 1
+        one: float | int | bool = True if dtype == "i1" else 1.0 if is_float(dtype) else 1
         return self.emit("mul", value, self.constant(one, dtype, missing))
 
     def laid_out(self, value: ir.Value, names: Sequence[str]) -> ir.Value:

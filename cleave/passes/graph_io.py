@@ -9,7 +9,8 @@ from cleave.dialects import cleave
 from cleave.dialects.dims import sym
 from cleave.dialects.empty_rows import zero_empty_rows
 from cleave.dialects.graph import Graph, Value, one_size_each
-from cleave.dialects.ops import OPS, TensorType
+from cleave.dialects.ops import OPS
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 
 EMPTY_ROWS = "cleave.empty_rows"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleave.bindings import ir
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.passes.emitter import Emitter
 from cleave.passes.linalg_integers import COMPOSED_OPS, Row, Unraisable, compare_unsigned, zero_extended
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cleave.bindings import ir
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
 from cleave.passes.linalg_generic import Generic, Reduction
 

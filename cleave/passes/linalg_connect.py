@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import prod
 
 from cleave.bindings import ir
-from cleave.dialects.ops import DTYPES
+from cleave.dialects.tensor_type import DTYPES
 from cleave.passes import linalg_dims
 from cleave.passes.linalg_body import Unraisable
 from cleave.passes.linalg_dims import DimClasses, Names

@@ -10,7 +10,8 @@ from typing import Any
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, parse, sym
-from cleave.dialects.ops import OPS, OpSpec, TensorType, check_result, is_float
+from cleave.dialects.ops import OPS, OpSpec, check_result
+from cleave.dialects.tensor_type import TensorType, is_float
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.passes.verify_launches import launch_problems
 

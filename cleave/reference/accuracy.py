@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.reference.numerics import Array, storage
 
 FACTOR = 2.0

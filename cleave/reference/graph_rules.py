@@ -15,7 +15,8 @@ import numpy as np
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import parse
-from cleave.dialects.ops import OPS, POINTWISE, TensorType, accumulator, is_float
+from cleave.dialects.ops import OPS, POINTWISE
+from cleave.dialects.tensor_type import TensorType, accumulator, is_float
 from cleave.errors import CleaveError
 from cleave.reference import empty_rows
 from cleave.reference.machine import Machine, Rule, Step

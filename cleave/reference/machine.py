@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cleave.bindings import ir
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 from cleave.reference.numerics import Array, Numerics
 from cleave.reference.symbols import Symbols

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 
 Precision = Literal["f64", "declared"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cleave.bindings import ir
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.reference.machine import Machine, Rule, Step, element_dtype
 from cleave.reference.numerics import COMPARISONS, Array, storage

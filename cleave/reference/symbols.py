@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cleave.dialects.dims import Dim, Facts, Size
-from cleave.dialects.ops import NO_FACTS, TensorType
+from cleave.dialects.dims import NO_FACTS, Dim, Facts, Size
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import TensorType, is_float
+from cleave.dialects.tensor_type import TensorType, is_float
 from cleave.schedule.derivatives import State
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.recentre import Moved, times

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cleave.dialects import ops
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.schedule.monoid import accumulator_of
 from cleave.schedule.separability import ANY, Body, Form
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import POINTWISE, TensorType, accumulator
+from cleave.dialects.ops import POINTWISE
+from cleave.dialects.tensor_type import TensorType, accumulator
 from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.schedule.region import Region
 from cleave.schedule.scope import Scope, Tiles, masked, tile_type_of
 from cleave.schedule.tile_program import Ref

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import accumulator, is_float
+from cleave.dialects.tensor_type import accumulator, is_float
 
 NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 from cleave.schedule.monoid import accumulator_of, neutral_element
 from cleave.schedule.padding import outside

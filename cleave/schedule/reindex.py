@@ -12,7 +12,8 @@ from typing import Any
 
 from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import POINTWISE, REDUCTIONS, VIEWS, TensorType
+from cleave.dialects.ops import POINTWISE, REDUCTIONS, VIEWS
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 
 

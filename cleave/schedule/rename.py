@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from cleave.dialects.dims import Answer, Dim, Size, parse
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import VIEWS, TensorType
+from cleave.dialects.ops import VIEWS
+from cleave.dialects.tensor_type import TensorType
 from cleave.schedule.reindex import (
     Mover,
     arithmetic,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.schedule.region import Region
 from cleave.schedule.tile_order import TileOrder
 from cleave.schedule.tile_program import Ref, TileBuilder, tile_type

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import is_float
 from cleave.dialects.rounding import rounds
+from cleave.dialects.tensor_type import is_float
 
 MAX_RANK = 6
 """States that one reduction may need: each is one more accumulator and reduction in the loop."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from cleave.dialects.dims import Dim, Size, ceildiv, const
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import POINTWISE, REDUCTIONS, TensorType
+from cleave.dialects.ops import POINTWISE, REDUCTIONS
+from cleave.dialects.tensor_type import TensorType
 from cleave.schedule.emit import Emitted, Emitter, roles_of
 from cleave.schedule.index_math import Grid
 from cleave.schedule.region import Region

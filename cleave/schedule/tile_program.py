@@ -14,7 +14,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.dims import Dim, Size, const
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 
 LOADS = frozenset(("load", "gather_load"))
 """The instructions that read tensors in memory, their first operand."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleave.dialects.dims import parse, sym
+from cleave.dialects.dims import Dim, parse, sym
 from cleave.dialects.graph import Graph
-from cleave.dialects.ops import parse_dim
 
 
 def symbols_of(graph: Graph) -> list[str]:
@@ -38,7 +37,7 @@ def completed(graph: Graph, sizes: Mapping[str, int], parts: int, fixed: Mapping
     for value in graph.topological():
         if value.op == "slice":
             whole = str(value.operands[0].size(value.attrs["dim"]))
-            end = parse(str(value.attrs["offset"])) + value.size(parse_dim(value.attrs["into"]).name)
+            end = parse(str(value.attrs["offset"])) + value.size(Dim.parse(value.attrs["into"]).name)
             if whole in result:
                 result[whole] = max(result[whole], end.evaluate(result))
     for symbol in symbols_of(graph):

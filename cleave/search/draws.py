@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from cleave.dialects import ops
 from cleave.dialects.dims import Answer, sym
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.check_sizes import reduced_symbols
 from cleave.search.float_domain import round_to
 from cleave.search.interpret import Unsupported
@@ -97,7 +97,7 @@ def mask_inputs(graph: Graph) -> list[int]:
         value.attrs["index"]
         for value in graph.inputs
         if users[value]
-        and ops.is_float(value.dtype)
+        and is_float(value.dtype)
         and value.dims
         and all(
             user.op == "add" or (user.op == "cast" and all(u.op == "add" for u in users[user])) for user in users[value]
@@ -113,7 +113,7 @@ def centred_inputs(graph: Graph) -> dict[int, str]:
     for value in graph.topological():
         inputs[value] = frozenset().union(*(inputs[operand] for operand in value.operands))
         sums[value] = frozenset().union(*(sums[operand] for operand in value.operands))
-        if value.op == "input" and ops.is_float(value.dtype):
+        if value.op == "input" and is_float(value.dtype):
             inputs[value] = frozenset((value.attrs["index"],))
         if value.op == "contract" or (value.op == "reduce" and value.attrs["kind"] == "sum"):
             sums[value] |= {(i, n) for i in inputs[value] for n in value.attrs["over"] if n in graph.inputs[i].names}
@@ -141,7 +141,7 @@ def draw_inputs(graph: Graph, sizes: Mapping[str, int], draw: Draw, seed: int) -
         shape = tuple(dim.size.evaluate(sizes) for dim in value.dims)
         if int(np.prod(shape)) > MAX_ELEMENTS:
             raise Unsupported("an input is too large to check")
-        if not ops.is_float(value.dtype):
+        if not is_float(value.dtype):
             array = random.integers(0, 2, size=shape)
             arrays.append(array.astype(bool) if value.dtype == "i1" else array)
             continue

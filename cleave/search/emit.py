@@ -9,7 +9,7 @@ from fractions import Fraction
 from cleave.dialects import ops
 from cleave.dialects.dims import Dim, Facts
 from cleave.dialects.graph import Graph, GraphBuilder, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType, is_float
 from cleave.errors import CleaveError
 from cleave.search.extract import Plan
 from cleave.search.feeds import Feeds, wider
@@ -115,7 +115,7 @@ class Emitter:
 
     def wide(self, value: Value) -> Value:
         """In the type that pointwise ops and reductions compute in."""
-        return self.cast(value, self.compute) if ops.is_float(value.dtype) else value
+        return self.cast(value, self.compute) if is_float(value.dtype) else value
 
     def wide_of(self, poly: Poly) -> Value:
         return self.wide(self.value(poly))

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cleave.dialects import ops
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.float_domain import FloatDomain
 from cleave.search.trials import Trial
 from cleave.search.views import extent
@@ -42,7 +42,7 @@ def _culprits(graph: Graph, trial: Trial) -> list[Value]:
     """Values with an element that is not finite, made of values that are finite throughout."""
     import numpy as np
 
-    values = [value for value in graph.topological() if value.op != "constant" and ops.is_float(value.dtype)]
+    values = [value for value in graph.topological() if value.op != "constant" and is_float(value.dtype)]
     with np.errstate(all="ignore"):
         arrays: list[Any] = trial.evaluate(replace(graph, outputs=tuple(values)), FloatDomain(declared=True))
     bad = {value for value, array in zip(values, arrays, strict=True) if not np.all(np.isfinite(array))}

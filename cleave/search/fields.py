@@ -19,8 +19,9 @@ from fractions import Fraction
 from itertools import compress
 from typing import Any
 
-from cleave.dialects import ops, rounding
+from cleave.dialects import rounding
 from cleave.dialects.graph import Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.numbers import nearest
 
 #: P = 2·Q + 1; both are 7 mod 8 and have 2, 3 and 5 as squares, so roots of such constants behave.
@@ -276,7 +277,7 @@ class FieldDomain:
     """Object arrays of elements, integers and booleans."""
 
     def constant(self, value: float | int, dtype: str) -> Any:
-        if not ops.is_float(dtype):
+        if not is_float(dtype):
             return boxed(bool(value) if dtype == "i1" else int(value))
         if value == float("-inf"):
             return boxed(LOWEST)
@@ -289,12 +290,12 @@ class FieldDomain:
         return apply(self._function(value), *args)
 
     def _function(self, value: Value) -> Callable[..., Any]:
-        floats = ops.is_float(value.dtype)
+        floats = is_float(value.dtype)
         if value.op == "cast":
             return self._cast(value.operands[0].dtype, value.dtype)
         if value.op == "cmp":
             holds = _COMPARE[value.attrs["predicate"]]
-            if ops.is_float(value.operands[0].dtype):
+            if is_float(value.operands[0].dtype):
                 return _both_defined(lambda x, y: _both_defined(holds)(compare(x, y), 0))
             return _both_defined(holds)
         if value.op == "select":
@@ -306,18 +307,18 @@ class FieldDomain:
         return _FUNCTIONS[value.op]
 
     def _cast(self, source: str, target: str) -> Callable[[Any], Any]:
-        if ops.is_float(source) and ops.is_float(target):
+        if is_float(source) and is_float(target):
             return lambda x: x
-        if ops.is_float(source):
+        if is_float(source):
             return _defined(lambda x: hashed(target, 0.0, x).a % (2 if target == "i1" else 128))
-        if ops.is_float(target):
+        if is_float(target):
             return _defined(lambda x: number(int(x)))
         return _defined(bool if target == "i1" else int)
 
     def contract(self, factors: Sequence[Any], axes: tuple[int, ...], valid: Any, value: Value) -> Any:
         import numpy as np
 
-        if not ops.is_float(value.dtype):
+        if not is_float(value.dtype):
             return self.reduce("sum", apply(_both_defined(_INTEGER["mul"]), *factors), axes, valid, value)
         shape = np.broadcast_shapes(*(factor.shape for factor in factors), () if valid is None else valid.shape)
         outer, (xs, ys) = rows(shape, axes, factors)
@@ -330,7 +331,7 @@ class FieldDomain:
         if value.dtype == "i1":
             neutral: Any = kind in ("min", "prod")
             step: Callable[..., Any] = _both_defined((lambda x, y: x and y) if neutral else (lambda x, y: x or y))
-        elif not ops.is_float(value.dtype):
+        elif not is_float(value.dtype):
             neutral = {"sum": 0, "prod": 1}.get(kind)
             step = _both_defined(_INTEGER[{"sum": "add", "prod": "mul"}.get(kind, kind)])
         else:

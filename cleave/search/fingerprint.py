@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cleave.dialects import ops
 from cleave.dialects.graph import Graph
+from cleave.dialects.tensor_type import is_float
 from cleave.search.certificate import Fingerprint
 from cleave.search.check_sizes import completed, reduced_symbols, sizes_of, symbols_of, work
 from cleave.search.fields import UNDEFINED, Element, FieldDomain, P, Q, array_of
@@ -113,7 +113,7 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: str) -> list[Any]:
         count = 1
         for extent in shape:
             count *= extent
-        if ops.is_float(value.dtype):
+        if is_float(value.dtype):
             items: list[Any] = [random_element(rng, value.dtype) for _ in range(count)]
         elif value.dtype == "i1":
             items = [bool(rng.getrandbits(1)) for _ in range(count)]

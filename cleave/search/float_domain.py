@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cleave.dialects import ops
 from cleave.dialects.graph import Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.interpret import Unsupported
 
 
@@ -22,7 +22,7 @@ class FloatDomain:
     def constant(self, value: float | int, dtype: str) -> Any:
         import numpy as np
 
-        if ops.is_float(dtype):
+        if is_float(dtype):
             return round_to(np.asarray(value, dtype=np.float64), dtype)
         return np.asarray(value, dtype=bool if dtype == "i1" else np.int64)
 
@@ -35,16 +35,14 @@ class FloatDomain:
         import numpy as np
 
         if value.op == "cast":
-            return args[0].astype(
-                np.float64 if ops.is_float(value.dtype) else bool if value.dtype == "i1" else np.int64
-            )
+            return args[0].astype(np.float64 if is_float(value.dtype) else bool if value.dtype == "i1" else np.int64)
         if value.op == "cmp":
             return _COMPARISONS[value.attrs["predicate"]](np)(*args)
         if value.op == "select":
             return np.where(*args)
         if value.dtype == "i1":
             return np.logical_and(*args) if value.op in ("mul", "min") else np.logical_or(*args)
-        if value.op == "div" and not ops.is_float(value.dtype):
+        if value.op == "div" and not is_float(value.dtype):
             return np.trunc(args[0] / args[1]).astype(np.int64)
         return _FUNCTIONS[value.op](np)(*args)
 
@@ -77,7 +75,7 @@ class FloatDomain:
     def rounded(self, array: Any, value: Value, transparent: bool) -> Any:
         import numpy as np
 
-        if not self.declared or not ops.is_float(value.dtype):
+        if not self.declared or not is_float(value.dtype):
             return array
         result = round_to(array, value.dtype)
         self.overflowed = self.overflowed or bool(np.any(np.isinf(result) & np.isfinite(array)))

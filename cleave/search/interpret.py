@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from cleave.dialects import ops, rounding
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import Dim, parse
 from cleave.dialects.graph import Graph, Value
 
 MAX_HELD = 1 << 18  # elements that a memo keeps
@@ -178,7 +178,7 @@ class Interpreter:
 
     def _parts(self, value: Value) -> tuple[Dim, Dim, tuple[int, int]]:
         """The outer and the inner dim that a split makes, and their extents."""
-        outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
+        outer, inner = (Dim.parse(text) for text in value.attrs["into"])
         return outer, inner, (outer.size.evaluate(self.sizes), inner.size.evaluate(self.sizes))
 
     def _note_places(self, value: Value, arg: Named) -> None:
@@ -204,12 +204,12 @@ class Interpreter:
         return Named(taken.reshape(shape), names)
 
     def _rename(self, value: Value, args: list[Named]) -> Named:
-        new = ops.parse_dim(value.attrs["to"]).name
+        new = Dim.parse(value.attrs["to"]).name
         return Named(args[0].array, tuple(new if n == value.attrs["from"] else n for n in args[0].names))
 
     def _merge(self, value: Value, args: list[Named]) -> Named:
         merged = list(value.attrs["dims"])
-        into = ops.parse_dim(value.attrs["into"])
+        into = Dim.parse(value.attrs["into"])
         rest = [name for name in args[0].names if name not in merged]
         array = self._aligned(args[0], [*rest, *merged])
         array = array.reshape(*array.shape[: len(rest)], -1)[..., : value.size(into.name).evaluate(self.sizes)]
@@ -218,8 +218,8 @@ class Interpreter:
     def _slice(self, value: Value, args: list[Named]) -> Named:
         import numpy as np
 
-        into = ops.parse_dim(value.attrs["into"])
-        start = ops.parse(str(value.attrs["offset"])).evaluate(self.sizes)
+        into = Dim.parse(value.attrs["into"])
+        start = parse(str(value.attrs["offset"])).evaluate(self.sizes)
         axis = args[0].names.index(value.attrs["dim"])
         places = np.arange(start, start + into.size.evaluate(self.sizes))
         names = tuple(into.name if n == value.attrs["dim"] else n for n in args[0].names)
@@ -238,7 +238,7 @@ class Interpreter:
     def _concat(self, value: Value, args: list[Named]) -> Named:
         import numpy as np
 
-        into = ops.parse_dim(value.attrs["into"]).name
+        into = Dim.parse(value.attrs["into"]).name
         rest = [name for name in value.names if name != into]
         parts = [self._aligned(arg, [*rest, name]) for arg, name in zip(args, value.attrs["dims"], strict=True)]
         return Named(np.concatenate(parts, axis=len(rest)), (*rest, into))

@@ -15,6 +15,7 @@ from fractions import Fraction
 from cleave.dialects import ops, rounding
 from cleave.dialects.dims import Dim, Size, const
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.binders import Algebra
 from cleave.search.normal_form import HALF
 from cleave.search.numbers import nearest
@@ -94,7 +95,7 @@ class Lifter:
             return _STRUCTURE[value.op](self, value, args)
         if value.op not in ops.OPS or value.op in ("gather", "concat", "slice", "input"):
             return self._leaf(value, args)
-        if not ops.is_float(value.dtype) or any(not ops.is_float(operand.dtype) for operand in value.operands):
+        if not is_float(value.dtype) or any(not is_float(operand.dtype) for operand in value.operands):
             return self._discrete(value, args)
         if any(_infinite(arg) for arg in args) and value.op not in ("max", "min"):
             return self._opaque(value, args)
@@ -111,7 +112,7 @@ class Lifter:
         return self.algebra.fn(name, *args)
 
     def _discrete(self, value: Value, args: list[Poly]) -> Poly:
-        if value.op == "select" and ops.is_float(value.dtype):
+        if value.op == "select" and is_float(value.dtype):
             return self._select(value, args)
         if value.op == "reduce" and value.dtype == "i1":
             name = {"min": "all", "prod": "all", "max": "any"}[value.attrs["kind"]]
@@ -143,13 +144,13 @@ class Lifter:
 
     def _cast(self, value: Value, arg: Poly) -> Poly:
         source = value.operands[0].dtype
-        if ops.is_float(source) and ops.is_float(value.dtype):
+        if is_float(source) and is_float(value.dtype):
             return arg
         return self.algebra.fn(f"cast:{source}:{value.dtype}", arg)
 
     def constant(self, value: Value, args: list[Poly]) -> Poly:
         number = value.attrs["value"]
-        if not ops.is_float(value.dtype):
+        if not is_float(value.dtype):
             return self.algebra.fn(f"constant:{int(number)}:{value.dtype}")
         if not math.isfinite(number) or abs(number) > _LARGEST.get(value.dtype, math.inf):
             return self.algebra.of_atom(self.algebra.atom("constant", str(float(number))))
@@ -166,13 +167,13 @@ class Lifter:
 
     def split(self, value: Value, args: list[Poly]) -> Poly:
         name = value.attrs["dim"]
-        outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
+        outer, inner = (Dim.parse(text) for text in value.attrs["into"])
         pair = self.pair(outer, inner, value.operands[0].size(name))
         return self.algebra.substitute(args[0], {name: pair})
 
     def merge(self, value: Value, args: list[Poly]) -> Poly:
         """Two dims in one, as positions within it; any other merge is an opaque view."""
-        names, into = value.attrs["dims"], ops.parse_dim(value.attrs["into"]).name
+        names, into = value.attrs["dims"], Dim.parse(value.attrs["into"]).name
         if len(names) != 2:
             return self._leaf(value, args)
         outer, inner = (value.operands[0].size(name) for name in names)
@@ -286,17 +287,17 @@ _FLOAT: dict[str, Callable[[Algebra, Value, list[Poly]], Poly]] = {
 
 
 def _renamed(value: Value) -> tuple[str, Size]:
-    return ops.parse_dim(value.attrs["to"]).name, value.operands[0].size(value.attrs["from"])
+    return Dim.parse(value.attrs["to"]).name, value.operands[0].size(value.attrs["from"])
 
 
 def _merged(value: Value) -> tuple[str, Size]:
     sizes = (value.operands[0].size(name) for name in value.attrs["dims"])
-    return ops.parse_dim(value.attrs["into"]).name, math.prod(sizes, start=const(1))
+    return Dim.parse(value.attrs["into"]).name, math.prod(sizes, start=const(1))
 
 
 def _joined(value: Value) -> tuple[str, Size]:
     one, two = (operand.size(name) for operand, name in zip(value.operands, value.attrs["dims"], strict=True))
-    return ops.parse_dim(value.attrs["into"]).name, one + two
+    return Dim.parse(value.attrs["into"]).name, one + two
 
 
 #: Of ops that make a dim of others: its name, and the size that they give it.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.feeds import Signature, signatures, signatures_of_atom
 from cleave.search.terms import Atom, Mono, Poly
 
@@ -27,7 +27,7 @@ class Masks:
         """All pairs of a source: what stands beside the zero of a ``select``."""
         pairs: list[Guard] = []
         for value in graph.topological():
-            if value.op == "select" and ops.is_float(value.dtype):
+            if value.op == "select" and is_float(value.dtype):
                 condition, *sides = (forms[operand] for operand in value.operands)
                 if not all(side.terms for side in sides):
                     pairs.extend((_key(condition), s) for side in sides for s in signatures(side))

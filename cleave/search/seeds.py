@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cleave.dialects import ops
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.tensor_type import is_float
 from cleave.search.lift import Lifter
 from cleave.search.masks import Masks
 from cleave.search.monotone import exponent_of
@@ -33,7 +34,7 @@ def applied_exponents(
     algebra, items = lifter.algebra, cut_items(lifter, cut)
     found: list[Poly] = []
     for value in values:
-        if value.op in ("exp", "exp2", "sigmoid") and ops.is_float(value.dtype):
+        if value.op in ("exp", "exp2", "sigmoid") and is_float(value.dtype):
             argument = forms[value.operands[0]]
             if value.op == "exp2":
                 argument = algebra.mul(argument, algebra.log(algebra.number(2)))
@@ -65,13 +66,13 @@ def _add_seed(
         space.seed(forms[value], Node("rename", (value.attrs["from"], new), (forms[value.operands[0]],), seed=True))
         return
     if value.op == "merge" and len(value.attrs["dims"]) == 2 and not any(name in items for name in value.names):
-        into = ops.parse_dim(value.attrs["into"]).name
+        into = Dim.parse(value.attrs["into"]).name
         children = (algebra.substitute(forms[value.operands[0]], items),)
         space.seed(algebra.substitute(forms[value], items), Node("merge", (tuple(value.attrs["dims"]), into), children))
         return
-    if value.op not in _ALGEBRA or not ops.is_float(value.dtype):
+    if value.op not in _ALGEBRA or not is_float(value.dtype):
         return
-    if not all(ops.is_float(operand.dtype) for operand in value.operands):
+    if not all(is_float(operand.dtype) for operand in value.operands):
         return
     form = lifter.form(value, [forms[operand] for operand in value.operands])
     children = tuple(algebra.substitute(forms[operand], items) for operand in value.operands)

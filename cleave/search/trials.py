@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.search.check_sizes import completed, reduced_symbols, symbols_of, work
 from cleave.search.draws import ORDINARY, Draw, draw_inputs, draws
@@ -106,7 +106,7 @@ class Trials:
 
     def _unseen(self) -> list[Trial]:
         """NaN and infinities where the source does not look."""
-        if not any(value.op == "select" and ops.is_float(value.dtype) for value in self.source.topological()):
+        if not any(value.op == "select" and is_float(value.dtype) for value in self.source.topological()):
             return []
         sizes = completed(self.source, roomy_sizes(self.source, self.sizes), 4, self.fixed)
         inputs = draw_inputs(self.source, sizes, ORDINARY, self.seed)

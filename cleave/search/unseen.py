@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-from cleave.dialects import ops
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.tensor_type import is_float
 
 MAX_WORK = 2500  # ops evaluated on the way, in all
 MAX_GROUPS = 96  # of elements, for each input
@@ -19,7 +19,7 @@ Run = Callable[[Sequence[Any]], list[Any]]
 def roomy_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes, those of dims that positions are compared along larger than the program's integer constants."""
     values = graph.topological()
-    numbers = [v.attrs["value"] for v in values if v.op == "constant" and not ops.is_float(v.dtype)]
+    numbers = [v.attrs["value"] for v in values if v.op == "constant" and not is_float(v.dtype)]
     largest = max((n for n in numbers if 0 <= n <= MAX_BOUND), default=0)
     symbols = {s for v in values if v.op == "index" for dim in v.dims for s in dim.size.symbols} - graph.extents.keys()
     return {s: max(n, largest + 3) if s in symbols else n for s, n in sizes.items()}
@@ -31,9 +31,9 @@ def masked_inputs(graph: Graph) -> dict[int, list[str]]:
     found: dict[int, set[str]] = {}
     for value in graph.topological():
         above[value] = frozenset().union(*(above[operand] for operand in value.operands))
-        if value.op == "input" and ops.is_float(value.dtype):
+        if value.op == "input" and is_float(value.dtype):
             above[value] = frozenset((value.attrs["index"],))
-        if value.op == "select" and ops.is_float(value.dtype):
+        if value.op == "select" and is_float(value.dtype):
             condition, *sides = value.operands
             for index in frozenset().union(*(above[side] for side in sides)):
                 found.setdefault(index, set()).update(condition.names)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cleave.dialects import ops
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.search.binders import Algebra, Whole
 from cleave.search.lift import Lifter
 from cleave.search.terms import OutOfFuel, Pair, Poly
@@ -30,7 +30,7 @@ def user_splits(graph: Graph, lifter: Lifter) -> list[UserSplit]:
     found: dict[UserSplit, None] = {}
     for value in graph.topological():
         if value.op == "split":
-            outer, inner = (ops.parse_dim(text) for text in value.attrs["into"])
+            outer, inner = (Dim.parse(text) for text in value.attrs["into"])
             name = value.attrs["dim"]
             found[UserSplit(lifter.pair(outer, inner, value.operands[0].size(name)), name)] = None
     return list(found)

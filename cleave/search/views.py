@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import GraphBuilder, Value
-from cleave.dialects.ops import TensorType
+from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 from cleave.search.terms import Item, Pair, Piece
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from cleave.bindings import MLIRError, context, ir
-from cleave.dialects.dims import parse
+from cleave.dialects.dims import Dim, parse
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import is_float, parse_dim
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph, to_graph
 from cleave.passes.verify import verify
@@ -170,7 +170,7 @@ def _ragged(graph: Graph, sizes: Mapping[str, int]) -> bool:
 
 
 def _extent(split: Value, sizes: Mapping[str, int]) -> int:
-    outer, inner = (parse_dim(text).size.evaluate(sizes) for text in split.attrs["into"])
+    outer, inner = (Dim.parse(text).size.evaluate(sizes) for text in split.attrs["into"])
     return outer * inner
 
 

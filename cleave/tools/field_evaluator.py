@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from cleave.dialects import rounding
-from cleave.dialects.dims import parse
+from cleave.dialects.dims import Dim, parse
 from cleave.dialects.graph import Graph, Value
-from cleave.dialects.ops import is_float, parse_dim
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.tools.field_numbers import (
     ABSENT,
@@ -46,7 +46,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], sizes: Mapping[str, int]) ->
             continue
         result = _apply(value, [results[operand] for operand in value.operands], sizes)
         if value.op == "split":
-            halves = tuple(parse_dim(text).name for text in value.attrs["into"])
+            halves = tuple(Dim.parse(text).name for text in value.attrs["into"])
             cuts[halves] = value.operands[0].size(value.attrs["dim"]).evaluate(sizes)
         if value.op in ("contract", "reduce"):
             result = _with_empty_sums(value, result, cuts)
@@ -144,7 +144,7 @@ def _index(value: Value, args: list[Array], sizes: Mapping[str, int]) -> Array:
 
 def _split(value: Value, args: list[Array], sizes: Mapping[str, int]) -> Array:
     (array,), axis = args, value.operands[0].names.index(value.attrs["dim"])
-    halves = tuple(parse_dim(text).size.evaluate(sizes) for text in value.attrs["into"])
+    halves = tuple(Dim.parse(text).size.evaluate(sizes) for text in value.attrs["into"])
     missing = halves[0] * halves[1] - array.shape[axis]
     padding = np.full((*array.shape[:axis], missing, *array.shape[axis + 1 :]), ABSENT, dtype=object)
     return np.concatenate([array, padding], axis).reshape((*array.shape[:axis], *halves, *array.shape[axis + 1 :]))

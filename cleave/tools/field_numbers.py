@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import is_float
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 
 PRIMES = (2305843009213972799, 1152921504606986399, 576460752303493199)

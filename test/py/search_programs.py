@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
-from cleave.dialects.ops import parse_dim
 
 Modify = Callable[[GraphBuilder, Value], Value]
 MINUS_INFINITY = float("-inf")
@@ -361,7 +361,7 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
         rest = [name for name in own if name not in attrs["dims"]]
         array = full_mask(array.transpose([own.index(name) for name in (*rest, *attrs["dims"])]))
         array = array.reshape((*array.shape[: len(rest)], -1))
-        into = parse_dim(attrs["into"]).name
+        into = Dim.parse(attrs["into"]).name
         return array.transpose([[*rest, into].index(name) for name in value.names])
     parts = [_aligned(array, own, value.names) for array, own in args]
     if op == "cast":
@@ -383,13 +383,13 @@ def _apply(value: Value, args: list[tuple[Array, tuple[str, ...]]], sizes: Mappi
 
 
 def _slice(value: Value, array: Array, names: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
-    start, count = int(value.attrs["offset"]), parse_dim(value.attrs["into"]).size.evaluate(sizes)
+    start, count = int(value.attrs["offset"]), Dim.parse(value.attrs["into"]).size.evaluate(sizes)
     return full_mask(array.take(np.arange(start, start + count), axis=names.index(value.attrs["dim"])))
 
 
 def _split(value: Value, array: Array, names: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
     axis = names.index(value.attrs["dim"])
-    outer, inner = (parse_dim(text).size.evaluate(sizes) for text in value.attrs["into"])
+    outer, inner = (Dim.parse(text).size.evaluate(sizes) for text in value.attrs["into"])
     extent, places = array.shape[axis], outer * inner
     padding = np.ma.masked_all((*array.shape[:axis], places - extent, *array.shape[axis + 1 :]), dtype=array.dtype)
     padding.data[...] = 0

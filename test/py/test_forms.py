@@ -9,8 +9,8 @@ import cascades
 import graphs
 import pytest
 
+from cleave.dialects.dims import NO_FACTS
 from cleave.dialects.graph import Graph, GraphBuilder
-from cleave.dialects.ops import NO_FACTS
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import spread
 from cleave.schedule.forms import form_of, has_form, resized
