@@ -1,7 +1,8 @@
 """What a call costs on the host, without a GPU: ``python bench/launch_overhead.py``.
 
-The CUDA driver is the tests' stub, which returns at once, and so are PyTorch's few functions; what is left is Cleave's
-own share, in CPU time. A real driver adds 2 to 3 µs a launch and PyTorch about 1 µs an allocation.
+The CUDA driver is the tests' stub, which returns at once. Where PyTorch is installed its CPU tensors stand for those
+on a GPU, otherwise stand-ins do. What is left is Cleave's own share in CPU time, and PyTorch's: attributes of tensors
+and an allocation. A real driver adds 2 to 3 µs a launch.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
+
+try:
+    import torch as REAL
+except ImportError:
+    REAL = None
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 5000
@@ -31,7 +39,7 @@ class Tensor:
 
     def __init__(self, shape: tuple[int, ...], dtype: str = "torch.float16") -> None:
         self.address, self.shape, self.dtype, self.is_cuda = next(self.numbers), shape, dtype, True
-        self.device = SimpleNamespace(index=0)
+        self.device = "cuda:0"
         self.strides = tuple(itertools.accumulate((1, *reversed(shape[1:])), int.__mul__))[::-1]
 
     def data_ptr(self) -> int:
@@ -52,17 +60,31 @@ def _device(device: Any) -> Any:
     yield
 
 
-def fake_torch() -> Any:
-    cuda = SimpleNamespace(
-        device=_device, current_stream=lambda: SimpleNamespace(cuda_stream=7), current_device=lambda: 0
+def stand_in() -> Any:
+    """A module ``torch`` with tensors of no library."""
+    cuda = SimpleNamespace(device=_device, current_stream=lambda: SimpleNamespace(cuda_stream=7))
+    guards = SimpleNamespace(_empty_strided_cuda=lambda shape, strides, dtype: Tensor(shape, dtype))
+    quick = SimpleNamespace(
+        _cuda_getCurrentRawStream=lambda index: 7, _cuda_getDevice=lambda: 0, _dynamo=SimpleNamespace(guards=guards)
     )
     names = {name: f"torch.{name}" for name in ("float16", "float32", "int32", "uint8")}
     return SimpleNamespace(
-        Tensor=Tensor,
-        cuda=cuda,
-        empty=lambda s, dtype, device: Tensor(s if isinstance(s, tuple) else (s,), dtype),
-        **names,
+        Tensor=Tensor, cuda=cuda, _C=quick, empty=lambda shape, dtype, device: Tensor(shape, dtype), **names
     )
+
+
+def with_torch() -> tuple[Any, Callable[..., Any]]:
+    """The same with PyTorch's tensors where it is installed; and what makes one of some shape."""
+    module = stand_in()
+    if REAL is None:
+        return module, Tensor
+    real = REAL
+    real.set_num_threads(1)
+    module._C._cuda_getDevice = lambda: -1
+    module._C._dynamo.guards._empty_strided_cuda = real._C._dynamo.guards._empty_strided_cpu
+    for name in ("float16", "float32", "int32", "uint8"):
+        setattr(module, name, getattr(real, name))
+    return module, partial(real.zeros, dtype=real.float16)
 
 
 def stub_driver(folder: Path) -> Any:
@@ -110,34 +132,61 @@ def packaged(function: Any, static: dict[str, int], sizes: dict[str, int]) -> tu
     return special, Package(special.name, (variant,))
 
 
-def main() -> None:
-    from cleave.bench.subgraphs import matmul, subgraphs
-    from cleave.runtime import cuda, cuda_driver, programs
+CASES = {
+    "matmul": ("matmul", {"k": 512, "n": 512}, {"m": 64}, lambda m: [(m, 512), (512, 512)], range(17, 65)),
+    "attention": (
+        "mha_d64", {"a": 2, "g": 1, "d": 64, "e": 64}, {"m": 64, "n": 256},
+        lambda n: [(2, 1, 64, 64), (2, n, 64), (2, n, 64)], range(100, 257),
+    ),
+    "decode": (
+        "mha_d64", {"a": 2, "g": 1, "d": 64, "e": 64}, {"m": 16, "n": 16384},
+        lambda n: [(2, 1, 16, 64), (2, n, 64), (2, n, 64)], range(16200, 16385),
+    ),
+}  # fmt: skip
+"""The subgraph, static sizes, those it is scheduled for, the shapes of tensors at one size, and such sizes."""
+
+
+def measured(name: str) -> tuple[int, list[float]]:
+    """How many launches a case has, and microseconds: a function, a package, new shapes each time, a prepared call."""
+    from cleave.bench.subgraphs import subgraphs
     from cleave.runtime.cuda_tensors import TORCH_DTYPES
 
-    sys.modules["torch"] = fake_torch()
-    attention = subgraphs()["mha_d64"].function
-    heads = {"a": 2, "g": 1, "d": 64, "e": 64}
-    cases = (
-        ("matmul", matmul, {"k": 512, "n": 512}, {"m": 64}, [(64, 512), (512, 512)]),
-        ("attention", attention, heads, {"m": 64, "n": 256}, [(2, 1, 64, 64), (2, 256, 64), (2, 256, 64)]),
-    )
+    subgraph, static, sizes, shapes, others = CASES[name]
+    special, packed = packaged(subgraphs()[subgraph].function, static, sizes)
+    program = packed._programs(packed.variants[0])
+    stand_ins = [Tensor(shape) for shape in shapes(others[-1])]
+    call = program.prepare(stand_ins, lambda shape, dtype: Tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))
+    sys.modules["torch"] = stand_in()
+    new = new_shapes(special, [[Tensor(shape) for shape in shapes(size)] for size in others])
+    sys.modules["torch"], make = with_torch()
+    tensors = [make(shape) for shape in shapes(others[-1])]
+    for each in (special, packed):  # a first call would find that they are on no GPU
+        each._remembered.keep(tensors, None, program, program.ready(stand_ins, {}))
+    times = [microseconds(partial(each, *tensors)) for each in (special, packed)]
+    return len(call._slot._launchers), [*times, new, microseconds(call.launch)]
+
+
+def new_shapes(function: Any, calls: Sequence[Sequence[Tensor]]) -> float:
+    """CPU time of a call with shapes that were not met before, the median, in microseconds."""
+    series: list[float] = []
+    for tensors in calls:
+        start = time.process_time()
+        function(*tensors)
+        series.append(1e6 * (time.process_time() - start))
+    return median(series)
+
+
+def main() -> None:
+    from cleave.runtime import cuda, cuda_driver, programs
+
     with tempfile.TemporaryDirectory() as folder:
         driver = stub_driver(Path(folder))
         for module in (cuda, cuda_driver, programs):
             module.shared_driver = lambda: driver
-        print("| program | launches | function | package | prepared launch |\n|---|---:|---:|---:|---:|")
-        for name, function, static, sizes, shapes in cases:
-            special, packed = packaged(function, static, sizes)
-            tensors = [Tensor(shape) for shape in shapes]
-            program = packed._programs(packed.variants[0])
-            call = program.prepare(tensors, lambda shape, dtype: Tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))
-            times = [microseconds(partial(each, *tensors)) for each in (special, packed)] + [microseconds(call.launch)]
-            print(
-                f"| {name} | {len(packed.variants[0].plan.launches)} | "
-                + " | ".join(f"{us:.1f}" for us in times)
-                + " |"
-            )
+        print("| program | launches | function | package | new shapes | prepared |\n|---|---:|---:|---:|---:|---:|")
+        for name in CASES:
+            launches, times = measured(name)
+            print(f"| {name} | {launches} | " + " | ".join(f"{us:.1f}" for us in times) + " |")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class Function:
         launch, for tensors and sizes that do not fit the function or each other.
         """
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
-            return known[0] if len(known) == 1 else tuple(known)
+            return known
         from cleave.runtime.call import check_sizes, in_order
 
         check_sizes(sizes or {})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from cleave.dialects.dims import Dim, Facts, Size, parse
+from cleave.dialects.dims import Dim, Facts, Size, parse, sym
 from cleave.errors import CleaveError
 from cleave.runtime.launch_plan import LaunchPlan
 
@@ -18,11 +19,17 @@ _GIVEN = "the given sizes"
 CHOICE = "the schedule's choice"
 
 
+@lru_cache(maxsize=1 << 10)
+def _facts(texts: tuple[str, ...]) -> Facts:
+    """Read once: each call with new shapes needs them, and what was simplified under them."""
+    return Facts.parse(texts)
+
+
 class Sizes:
     """Symbols with their values, and for each the tensor that gave it."""
 
     def __init__(self, facts: Sequence[str] = ()) -> None:
-        self.facts = Facts.parse(facts)
+        self.facts = _facts(tuple(facts))
         self.values: dict[str, int] = {}
         self.origin: dict[str, str] = {}
 
@@ -110,7 +117,7 @@ def _bind(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> bool:
         return True
     if len(unknown) > 1:
         return False
-    value = _solve(size, unknown[0], extent, sizes.values)
+    value = extent if size is sym(unknown[0]) else _solve(size, unknown[0], extent, sizes.values)
     if value is None:
         return False
     if value < 0:
@@ -153,9 +160,16 @@ def _solve(size: Size, symbol: str, extent: int, values: Mapping[str, int]) -> i
 
 def _check_facts(plan: LaunchPlan, sizes: Sizes) -> None:
     for fact in plan.facts:
-        parts = _RELATION.split(fact)
-        for left, sign, right in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
-            _check_relation(plan, sizes, fact, (parse(left), sign, parse(right)))
+        for relation in _relations(fact):
+            _check_relation(plan, sizes, fact, relation)
+
+
+@lru_cache(maxsize=1 << 10)
+def _relations(fact: str) -> tuple[tuple[Size, str, Size], ...]:
+    """``1 <= s <= n`` is two."""
+    parts = _RELATION.split(fact)
+    triples = zip(parts[::2], parts[1::2], parts[2::2], strict=False)
+    return tuple((parse(left), sign, parse(right)) for left, sign, right in triples)
 
 
 def _check_relation(plan: LaunchPlan, sizes: Sizes, fact: str, relation: tuple[Size, str, Size]) -> None:

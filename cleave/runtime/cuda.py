@@ -56,6 +56,7 @@ class Call:
     program: Program
     results: list[Any]
     _slot: Slot
+    _context: int
     _owners: tuple[Any, ...]  # keeps the memory
     _unzeroed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (address, bytes)
 
@@ -66,6 +67,7 @@ class Call:
         before any launch outside a graph does it at each replay.
         """
         if self._unzeroed:
+            self.program.driver.enter(self._context)
             for address, size in self._unzeroed:
                 self.program.driver.fill_zeros(address, size, stream)
             if not self.program.driver.is_capturing(stream):
@@ -103,7 +105,8 @@ class Program:
         """
         ready, addresses, owners = self._in_place(inputs, allocate, sizes or {})
         self.count(ready, addresses, owners, stream, allocate)
-        return self.run(ready, addresses, owners, stream)
+        self.run(ready, addresses, stream)
+        return _results(ready.bound, owners)
 
     def prepare(self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int] | None = None) -> Call:
         """The call without its launches. Parameters and errors as in ``__call__``."""
@@ -113,14 +116,13 @@ class Program:
             addresses[root] = owners[root].data_ptr()
         slot = self._filled(ready, addresses)
         unzeroed = [(addresses[root], size) for root, size in ready.bound.zeroed]
-        return Call(self, _results(ready.bound, owners), slot, tuple(owners), unzeroed)
+        return Call(self, _results(ready.bound, owners), slot, ready.context, tuple(owners), unzeroed)
 
-    def run(self, ready: Ready, addresses: Sequence[int], owners: Sequence[Any], stream: int) -> list[Any]:
-        """Launch for inputs and allocated memory at these addresses; ``owners`` are the objects that hold them."""
+    def run(self, ready: Ready, addresses: Sequence[int], stream: int) -> None:
+        """Launch for inputs and allocated memory at these addresses."""
         slot = self._filled(ready, addresses)
         slot.launch(stream)
         ready.free.append(slot)
-        return _results(ready.bound, owners)
 
     def _in_place(
         self, inputs: Sequence[Any], allocate: Allocator, sizes: Mapping[str, int]
@@ -161,6 +163,8 @@ class Program:
 
     def count(self, ready: Ready, addresses: list[int], owners: list[Any], stream: int, allocate: Allocator) -> None:
         """Put in where the counters of the next launches on ``stream`` are."""
+        if ready.bound.zeroed:
+            self.driver.enter(ready.context)
         for root, size in ready.bound.zeroed:
             found = self._counters.address(size, stream, ready.context)
             if found is None:
@@ -172,17 +176,18 @@ class Program:
         try:
             slot = ready.free.pop()
         except IndexError:  # all of them are in use
-            launchers = [self._launcher(launch) for launch in ready.bound.launches]
-            slot = Slot(ready.bound, launchers, self._map)
+            self.driver.enter(ready.context)
+            launchers = [self._launcher(launch, ready.context) for launch in ready.bound.launches]
+            slot = Slot(ready.bound, launchers, self._map, len(addresses))
         slot.fill(addresses)
         return slot
 
-    def _launcher(self, launch: BoundLaunch) -> Launcher:
+    def _launcher(self, launch: BoundLaunch, context: int) -> Launcher:
         kernel = self.kernels[launch.kernel]
         x, y, z = (*self._grid(launch, kernel), 1, 1)[:3]
         function, threads = self._function(kernel), _WARP * kernel.num_warps
         flags = launch.overlaps, launch.cooperative
-        shape = Shape(kernel.name, function, (x * kernel.num_ctas, y, z), threads, kernel.shared, *flags)
+        shape = Shape(kernel.name, function, context, (x * kernel.num_ctas, y, z), threads, kernel.shared, *flags)
         return Launcher(self.driver, shape, launch.image)
 
     def _map(self, launch: BoundLaunch, entry: Described, number: int, address: int) -> TensorMap:

@@ -20,6 +20,8 @@ _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 _POINTER_DEVICE_ORDINAL = 9  # CUpointer_attribute
 _MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _COOPERATIVE_LAUNCH = 16, 75, 95  # CUdevice_attribute
 _INVALID_VALUE = 1
+INVALID_CONTEXT = 201
+"""What the driver answers to a thread that has no current context."""
 _COMPUTE_CAPABILITY = (75, 76)  # CUdevice_attribute: major, minor
 _Handle = c_void_p
 _U64 = ctypes.POINTER(c_uint64)
@@ -73,7 +75,7 @@ class Driver:
 
     def __init__(self, library: str = LIBRARY) -> None:
         try:
-            loaded = ctypes.CDLL(library)
+            loaded = self._library = ctypes.CDLL(library)
             self._functions = {name: _function(loaded, name, types) for name, types in _SIGNATURES.items()}
         except (OSError, AttributeError) as error:
             notes = ("launching kernels needs an NVIDIA GPU and its driver",)
@@ -95,6 +97,15 @@ class Driver:
             self._call("make a context", "cuDevicePrimaryCtxRetain", byref(handle), number)
             self._call("enter the context", "cuCtxSetCurrent", handle)
         return handle.value or 0
+
+    def enter(self, context: int) -> bool:
+        """Make a context the current one if the thread has none; whether it had none."""
+        handle = _Handle()
+        self._call("find the context", "cuCtxGetCurrent", byref(handle))
+        if handle.value:
+            return False
+        self._call("enter the context", "cuCtxSetCurrent", context)
+        return True
 
     def current_device(self) -> int:
         """The ordinal of the current context's GPU."""
@@ -216,8 +227,12 @@ class Driver:
 
     @cached_property
     def launch_functions(self) -> tuple[Any, Any]:
-        """cuLaunchKernelEx, or None where the driver is too old for it, and cuLaunchKernel."""
-        return self._functions.get("cuLaunchKernelEx"), self._functions["cuLaunchKernel"]
+        """cuLaunchKernelEx, or None where the driver is too old for it, and cuLaunchKernel.
+
+        They take arguments that are ctypes' own: without types to convert to, a call takes half the time.
+        """
+        extended = self._library["cuLaunchKernelEx"] if "cuLaunchKernelEx" in self._functions else None
+        return extended, self._library["cuLaunchKernel"]
 
     def _call(self, what: str, name: str, *arguments: Any) -> None:
         self.check(what, self._functions[name](*arguments))

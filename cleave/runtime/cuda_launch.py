@@ -6,13 +6,15 @@ Building these takes longer than launching, so a program keeps them and only put
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
-from ctypes import c_int, c_int64, c_uint, c_void_p
+from ctypes import byref, c_int, c_int64, c_uint, c_void_p
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cleave.runtime.cuda_bind import Bound, BoundLaunch, Described
-from cleave.runtime.cuda_driver import Driver, TensorMap
+from cleave.runtime.cuda_driver import INVALID_CONTEXT, Driver, TensorMap
 
 _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 _WORD = 8
@@ -38,10 +40,14 @@ class _Config(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Shape:
-    """How a kernel is launched: ``overlaps`` is programmatic dependent launch, ``cooperative`` all blocks at once."""
+    """How a kernel is launched: ``overlaps`` is programmatic dependent launch, ``cooperative`` all blocks at once.
+
+    ``function`` and ``context`` are the driver's handles.
+    """
 
     name: str
     function: int
+    context: int
     grid: tuple[int, int, int]
     threads: int
     shared: int
@@ -52,37 +58,56 @@ class Shape:
 class Launcher:
     """A kernel with memory for its parameters, to be called with a stream; by one thread at a time.
 
-    Every parameter of 4 or 8 bytes has 8 in ``values``, the low ones first; ``maps`` replaces some by tensor maps.
+    Every parameter of 4 or 8 bytes has 8 in ``values``, the low ones first; ``point`` puts others in their place.
     """
 
     def __init__(self, driver: Driver, shape: Shape, values: Sequence[int]) -> None:
         self.values = (c_int64 * len(values))(*values)
-        first = ctypes.addressof(self.values)
-        self.pointers = (c_void_p * len(values))(*range(first, first + _WORD * len(values), _WORD))
         self._driver, self._shape = driver, shape
-        wanted = ((_PROGRAMMATIC_STREAM_SERIALIZATION, shape.overlaps), (_COOPERATIVE, shape.cooperative))
-        attributes = [_Attribute(number, 0, 1) for number, is_wanted in wanted if is_wanted]
-        self._attributes = (_Attribute * len(attributes))(*attributes)
-        self._sizes = (*shape.grid, shape.threads, 1, 1, shape.shared)
-        self._config = _Config((c_uint * 7)(*self._sizes), 0, self._attributes, len(attributes))
-        self._reference = ctypes.byref(self._config)
-        self._maps: dict[int, TensorMap] = {}
+        self._pointers = (c_void_p * len(values))(*_addresses_in(self.values))
+        self._kept: dict[int, Any] = {}
+        extended, plain = driver.launch_functions
+        if extended is not None:
+            self._config, self._stream = _configured(shape)
+            start = partial(extended, byref(self._config), c_void_p(shape.function))
+        else:
+            self._stream = c_void_p()
+            sizes = map(c_uint, (*shape.grid, shape.threads, 1, 1, shape.shared))
+            start = partial(plain, c_void_p(shape.function), *sizes, self._stream)
+        self._start = partial(start, self._pointers, None)
 
-    def point(self, parameter: int, tensor_map: TensorMap) -> None:
-        """Let a parameter be a tensor map."""
-        self._maps[parameter] = tensor_map
-        self.pointers[parameter] = tensor_map.address
+    def point(self, parameter: int, address: int, owner: Any) -> None:
+        """Let a parameter lie in the host's memory at ``address``, which ``owner`` keeps."""
+        self._pointers[parameter], self._kept[parameter] = address, owner
 
     def __call__(self, stream: int) -> None:
         """Start the kernel on ``stream`` (0: the default one); returns at once."""
-        extended, plain = self._driver.launch_functions
-        if extended is not None:
-            self._config.stream = stream
-            status = extended(self._reference, self._shape.function, self.pointers, None)
-        else:
-            status = plain(self._shape.function, *self._sizes, stream, self.pointers, None)
+        self._stream.value = stream
+        status = self._start()
         if status:
-            self._driver.check(f"launch kernel {self._shape.name} on the grid {self._shape.grid}", status)
+            self._failed(status)
+
+    def _failed(self, status: int) -> None:
+        """Start it again where all that was missing is a context: a thread has none before its first use of CUDA."""
+        shape = self._shape
+        if status == INVALID_CONTEXT and self._driver.enter(shape.context):
+            status = self._start()
+        self._driver.check(f"launch kernel {shape.name} on the grid {shape.grid}", status)
+
+
+def _addresses_in(values: ctypes.Array[c_int64]) -> range:
+    """Of all elements."""
+    first = ctypes.addressof(values)
+    return range(first, first + _WORD * len(values), _WORD)
+
+
+def _configured(shape: Shape) -> tuple[_Config, c_void_p]:
+    """What cuLaunchKernelEx takes, and the part of it that is the stream."""
+    wanted = ((_PROGRAMMATIC_STREAM_SERIALIZATION, shape.overlaps), (_COOPERATIVE, shape.cooperative))
+    attributes = [_Attribute(number, 0, 1) for number, is_wanted in wanted if is_wanted]
+    sizes = (c_uint * 7)(*shape.grid, shape.threads, 1, 1, shape.shared)
+    config = _Config(sizes, 0, (_Attribute * len(attributes))(*attributes), len(attributes))
+    return config, c_void_p.from_buffer(config, _Config.stream.offset)
 
 
 MapOf = Callable[[BoundLaunch, Described, int, int], TensorMap]
@@ -105,16 +130,26 @@ class _DescribedAt:
             if len(self.known) >= _REMEMBERED_MAPS:
                 self.known.clear()
             found = self.known[address] = map_of(self.launch, self.entry, self.number, address)
-        self.launcher.point(self.entry.parameter, found)
+        self.launcher.point(self.entry.parameter, found.address, found)
 
 
 class Slot:
-    """The launches of a call in place; ``fill`` it with addresses, then ``launch`` it. By one thread at a time."""
+    """The launches of a call in place; ``fill`` it with addresses, then ``launch`` it. By one thread at a time.
 
-    def __init__(self, bound: Bound, launchers: Sequence[Launcher], map_of: MapOf) -> None:
+    All launches have their pointers in one table: the addresses of the ``roots``, then those of parts of them.
+    """
+
+    def __init__(self, bound: Bound, launchers: Sequence[Launcher], map_of: MapOf, roots: int) -> None:
         self._launchers, self._map_of = tuple(launchers), map_of
         pairs = list(zip(bound.launches, launchers, strict=True))
-        self._pointers = [(at.values, parameter, r, o) for launch, at in pairs for parameter, r, o in launch.pointers]
+        pointers = [(at, parameter, r, o) for launch, at in pairs for parameter, r, o in launch.pointers]
+        self._parts = list(dict.fromkeys((root, offset) for _, _, root, offset in pointers if offset))
+        self.table = (c_int64 * (roots + len(self._parts)))()
+        self._write = struct.Struct(f"{len(self.table)}q").pack_into
+        entries = _addresses_in(self.table)
+        for launcher, parameter, root, offset in pointers:
+            number = roots + self._parts.index((root, offset)) if offset else root
+            launcher.point(parameter, entries[number], self.table)
         self._described = [
             (_DescribedAt(launch, at, entry, number), entry.root, entry.offset)
             for launch, at in pairs
@@ -123,8 +158,7 @@ class Slot:
 
     def fill(self, addresses: Sequence[int]) -> None:
         """Put in the addresses of all roots."""
-        for values, parameter, root, offset in self._pointers:
-            values[parameter] = addresses[root] + offset
+        self._write(self.table, 0, *addresses, *[addresses[root] + offset for root, offset in self._parts])
         for described, root, offset in self._described:
             described.fill(addresses[root] + offset, self._map_of)
 

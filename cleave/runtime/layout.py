@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cleave.dialects.dims import Dim
 from cleave.errors import CleaveError
@@ -28,14 +31,14 @@ class Layout:
 
     @staticmethod
     def row_major(shape: Sequence[int]) -> Layout:
-        strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        return Layout(tuple(shape), strides)
+        strides = tuple(itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1))[: len(shape)]
+        return Layout(tuple(shape), strides[::-1])
 
     @property
     def count(self) -> int:
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def is_row_major(self) -> bool:
         """Whether the elements lie one after the other; the strides of extents of 1 do not matter."""
         wanted = Layout.row_major(self.shape).strides

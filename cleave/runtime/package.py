@@ -88,12 +88,12 @@ class Package:
         PyTorch's tensors that are not row-major are copied first. CleaveError, before any launch, for tensors and sizes
         that do not fit the function or each other.
         """
+        if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
+            return known
         from cleave.runtime.bind_sizes import bind_sizes
         from cleave.runtime.call import Operands, check_names, check_ranks, check_sizes, in_order, run
         from cleave.runtime.choose_sizes import symbols_of
 
-        if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
-            return known[0] if len(known) == 1 else tuple(known)
         check_sizes(sizes or {})
         plan = self.variants[0].plan
         operands = Operands.of(in_order(plan, tensors, named), stream)

@@ -5,13 +5,15 @@ strides, types and sizes need not.
 from __future__ import annotations
 
 import math
+import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES
-from cleave.runtime.layout import BYTES
+from cleave.runtime.layout import BYTES, Layout
 
 if TYPE_CHECKING:
     from cleave.runtime.cuda import Program
@@ -23,36 +25,98 @@ _APART = 256
 
 
 @dataclass(frozen=True)
+class _Torch:
+    """What a call needs of PyTorch: the functions that the code of its own compiler calls, where it has them.
+
+    ``empty`` takes a shape, strides and a type, and allocates on the current GPU.
+    """
+
+    module: Any
+    current_device: Callable[[], int]
+    current_stream: Callable[[int], int]
+    empty: Callable[[tuple[int, ...], tuple[int, ...], Any], Any]
+
+    @staticmethod
+    def of(torch: Any) -> _Torch:
+        def stream(index: int) -> int:
+            return torch.cuda.current_stream(index).cuda_stream
+
+        def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+            return torch.empty(shape, dtype=dtype, device="cuda")
+
+        return _Torch(
+            torch,
+            _within(torch, "_C._cuda_getDevice") or torch.cuda.current_device,
+            _within(torch, "_C._cuda_getCurrentRawStream") or stream,
+            _within(torch, "_C._dynamo.guards._empty_strided_cuda") or empty,
+        )
+
+
+def _within(module: Any, path: str) -> Any:
+    """What is at a path of attributes; None where one is missing."""
+    return reduce(lambda found, name: getattr(found, name, None), path.split("."), module)
+
+
+@dataclass(frozen=True)
 class _Known:
     """What to launch on GPU number ``index``.
 
-    ``results``: (root, shape, PyTorch's type) of new tensors. Other new memory is allocated together, in ``workspace``
-    bytes, of which ``pieces`` has (root, offset).
+    ``new``: (root, shape, strides, PyTorch's type) of new tensors. Other new memory is allocated together, in
+    ``workspace`` bytes, of which ``pieces`` has (root, offset). ``only``: the root that is the one result.
     """
 
+    torch: _Torch
     program: Program
     ready: Ready
     index: int
-    device: Any
-    results: tuple[tuple[int, tuple[int, ...], Any], ...]
+    new: tuple[tuple[int, tuple[int, ...], tuple[int, ...], Any], ...]
     pieces: tuple[tuple[int, int], ...]
     workspace: int
+    only: int | None
 
     @staticmethod
     def of(torch: Any, program: Program, ready: Ready, first: Any) -> _Known:
         """For inputs of which the first is a tensor on the GPU."""
         bound = ready.bound
         ours, counters = {place.root for place in bound.results}, {root for root, _ in bound.zeroed}
-        results: list[tuple[int, tuple[int, ...], Any]] = []
+        new: list[tuple[int, tuple[int, ...], tuple[int, ...], Any]] = []
         pieces: list[tuple[int, int]] = []
         workspace = 0
         for root, (spec, shape) in enumerate(bound.allocated, len(program.plan.arguments)):
             if root in ours:
-                results.append((root, shape, getattr(torch, TORCH_DTYPES[spec.dtype])))
+                new.append((root, shape, Layout.row_major(shape).strides, getattr(torch, TORCH_DTYPES[spec.dtype])))
             elif root not in counters:
                 pieces.append((root, workspace))
                 workspace += -(-math.prod(shape) * BYTES[spec.dtype] // _APART) * _APART
-        return _Known(program, ready, first.get_device(), first.device, tuple(results), tuple(pieces), workspace)
+        only = bound.results[0].root if len(bound.results) == 1 and bound.results[0].whole else None
+        quick, index = _Torch.of(torch), first.get_device()
+        return _Known(quick, program, ready, index, tuple(new), tuple(pieces), workspace, only)
+
+    def __call__(self, tensors: Sequence[Any], addresses: list[int], stream: int | None) -> Any:
+        """One result or a tuple of them, computed on ``stream`` or the current one of the current GPU."""
+        ready, count, empty = self.ready, len(self.ready.bound.allocated), self.torch.empty
+        owners = [*tensors, *(None,) * count]
+        addresses += (0,) * count
+        for root, shape, strides, dtype in self.new:
+            made = owners[root] = empty(shape, strides, dtype)
+            addresses[root] = made.data_ptr()
+        if self.workspace:
+            workspace = empty((self.workspace,), (1,), self.torch.module.uint8)
+            start = workspace.data_ptr()
+            for root, offset in self.pieces:
+                owners[root], addresses[root] = workspace, start + offset
+        where = self.torch.current_stream(self.index) if stream is None else stream
+        if ready.bound.zeroed:
+            self.program.count(ready, addresses, owners, where, self._allocate)
+        self.program.run(ready, addresses, where)
+        if self.only is not None:
+            return owners[self.only]
+        results = tuple(place.of(owners[place.root]) for place in ready.bound.results)
+        return results[0] if len(results) == 1 else results
+
+    def _allocate(self, shape: tuple[int, ...], dtype: str) -> Any:
+        kind = getattr(self.torch.module, TORCH_DTYPES[dtype])
+        return self.torch.empty(shape, Layout.row_major(shape).strides, kind)
 
 
 class Remembered:
@@ -61,22 +125,21 @@ class Remembered:
     def __init__(self) -> None:
         self._known: dict[Any, _Known] = {}
 
-    def call(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, stream: int | None) -> list[Any] | None:
-        """The results, computed on ``stream`` or the current one; None for a call that is not known."""
-        found = self._known.get(_key(tensors, sizes)) if "torch" in sys.modules else None
+    def call(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, stream: int | None) -> Any:
+        """One result or a tuple of them, computed on ``stream`` or the current one; None for a call not known."""
+        found = self._known.get(_key(tensors, sizes))
         if found is None:
             return None
         addresses = [tensor.data_ptr() for tensor in tensors]
-        if any(address % ALIGNMENT for address in addresses):
+        if reduce(operator.or_, addresses) % ALIGNMENT:
             return None
-        torch = sys.modules["torch"]
-        if _current_device(torch) == found.index:
-            return _launched(torch, found, tensors, addresses, stream)
-        with torch.cuda.device(found.index):
-            return _launched(torch, found, tensors, addresses, stream)
+        if found.torch.current_device() == found.index:
+            return found(tensors, addresses, stream)
+        with found.torch.module.cuda.device(found.index):
+            return found(tensors, addresses, stream)
 
     def keep(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, program: Program, ready: Ready) -> None:
-        """Remember that ``program``, on the current GPU, takes such tensors, with what is ``ready`` for them."""
+        """Remember that ``program``, on the current GPU, takes such tensors, with what is ready for them."""
         if len(self._known) >= _LIMIT:
             self._known.clear()
         self._known[_key(tensors, sizes)] = _Known.of(sys.modules["torch"], program, ready, tensors[0])
@@ -89,36 +152,3 @@ def _key(tensors: Sequence[Any], sizes: Mapping[str, int] | None) -> Any:
     except (AttributeError, TypeError):
         return None
     return (*layouts, *sizes.items()) if sizes else tuple(layouts)
-
-
-def _launched(torch: Any, known: _Known, tensors: Sequence[Any], addresses: list[int], stream: int | None) -> list[Any]:
-    ready, device, count = known.ready, known.device, len(known.ready.bound.allocated)
-    owners = [*tensors, *(None,) * count]
-    addresses += (0,) * count
-    for root, shape, dtype in known.results:
-        made = owners[root] = torch.empty(shape, dtype=dtype, device=device)
-        addresses[root] = made.data_ptr()
-    if known.workspace:
-        workspace = torch.empty(known.workspace, dtype=torch.uint8, device=device)
-        start = workspace.data_ptr()
-        for root, offset in known.pieces:
-            owners[root], addresses[root] = workspace, start + offset
-    where = _current_stream(torch, known.index) if stream is None else stream
-    if ready.bound.zeroed:
-
-        def allocate(shape: tuple[int, ...], dtype: str) -> Any:
-            return torch.empty(shape, dtype=getattr(torch, TORCH_DTYPES[dtype]), device=device)
-
-        known.program.count(ready, addresses, owners, where, allocate)
-    return known.program.run(ready, addresses, owners, where)
-
-
-def _current_stream(torch: Any, index: int) -> int:
-    """The handle; by the function that PyTorch's own compiler uses, where it is there, which makes no object."""
-    quick = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
-    return torch.cuda.current_stream().cuda_stream if quick is None else quick(index)
-
-
-def _current_device(torch: Any) -> int:
-    quick = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
-    return torch.cuda.current_device() if quick is None else quick()

@@ -9,7 +9,7 @@
 
 static char log_text[1 << 16], failing[64];
 static int status_of_failure, maps;
-static void *context;
+static _Thread_local void *context;  // as in a real driver, each thread enters one for itself
 
 #define CHECK(name) if (!strcmp(failing, name)) return status_of_failure
 #ifdef QUIET
@@ -93,7 +93,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
   *blocks = 2;
   return 0;
 }
-int cuStreamIsCapturing(void *stream, int *status) { *status = (uintptr_t)stream >= 500; return 0; }
+int cuStreamIsCapturing(void *stream, int *status) { if (!context) return 201; *status = (uintptr_t)stream >= 500; return 0; }
 int cuStreamSynchronize(void *stream) { return 0; }
 static uint64_t allocated;
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
@@ -109,6 +109,7 @@ int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void *strea
 int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **params, void **extra) {
   CHECK("cuLaunchKernel");
+  if (!context) return 201;
   LOG("launch %.*s grid %u %u %u block %u %u %u shared %u stream %lu:", (int)(strchr(function, ':') - function),
       function, gx, gy, gz, bx, by, bz, shared, (unsigned long)(uintptr_t)stream);
   for (size_t i = 0; parameter(function, i); i++)

@@ -194,7 +194,7 @@ def test_threads_have_parameters_of_their_own(stub: Stub) -> None:
             x = FakeTensor(X + 2**16 * (200 * number + step), (33, 100))
             slot = program.ready([x, w], {"s": 4})
             filled = program._filled(slot, [x.address, W, WORKSPACE, WORKSPACE + 2**20])
-            seen.append(filled._launchers[0].values[0] == x.address)
+            seen.append(filled.table[0] == x.address)
             slot.free.append(filled)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -409,15 +409,14 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Memory:
     """A module ``torch`` with a stream of its own; what it allocates."""
     memory = Memory()
 
-    def empty(shape: tuple[int, ...] | int, dtype: str, device: Any) -> TorchTensor:
-        shape = shape if isinstance(shape, tuple) else (shape,)
+    def empty(shape: tuple[int, ...], dtype: str, device: Any) -> TorchTensor:
         made = memory(shape, {"float16": "f16", "float32": "f32", "uint8": "i8"}[dtype])
         return TorchTensor(made.address, shape, made.dtype)
 
     cuda = SimpleNamespace(
         device=lambda device: nullcontext(),
         stream=lambda stream: nullcontext(),
-        current_stream=lambda: SimpleNamespace(cuda_stream=77),
+        current_stream=lambda *index: SimpleNamespace(cuda_stream=77),
         current_device=lambda: 0,
     )
     module = SimpleNamespace(
@@ -450,6 +449,23 @@ def test_later_calls_launch_what_the_first_did(stub: Stub, torch: Memory, monkey
     assert len({launch[2] for launch in launches}) == 4, "new memory for each call"
     with pytest.raises(CleaveError, match="dimension 'k' is 100 in x and 99 in w"):
         package(TorchTensor(X, (33, 100)), TorchTensor(W, (99, 64)), sizes={"s": 4})
+
+
+@pytest.mark.parametrize("plan", [SPLIT_K, SHARED], ids=["plain", "counters"])
+def test_a_thread_that_has_not_used_the_gpu_yet_launches(
+    stub: Stub, torch: Memory, monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan
+) -> None:
+    """The driver has a current context for each thread, and a remembered call asks for none."""
+    monkeypatch.setitem(KERNELS, "all", Kernel("all", b"all:8,8,8,8", 0, 4))
+    package, tensors = package_of(stub, monkeypatch, plan), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
+    package(*tensors, sizes={"s": 2})
+    before = [line.partition(" stream")[0] for line in stub.log if "launch" in line]
+    stub.library.stub_reset(b"", 0)
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(package(*tensors, sizes={"s": 2})))
+    thread.start()
+    thread.join()
+    assert results and [line.partition(" stream")[0] for line in stub.log if "launch" in line] == before
 
 
 def test_a_package_of_other_variants_remembers_nothing_of_these(
