@@ -42,6 +42,7 @@ def _subjects() -> Iterator[tuple[str, Any, Mapping[str, int], Sequence[int]]]:
 
 def prepare(folder: Path) -> None:
     from device_cases import graphs  # noqa: F401  # which puts the tests' modules on the path
+    from lowered_programs import metadata
 
     from cleave.lowering.compile_ttir import compile_many
     from cleave.lowering.targets import Target
@@ -59,35 +60,23 @@ def prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     outcomes = compile_many([kernel.request(Target.parse("sm_90")) for _, kernel in requests])
     with zipfile.ZipFile(folder / "cubins.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for number, ((case, kernel), found) in enumerate(zip(requests, outcomes, strict=True)):
+        for number, ((case, _), found) in enumerate(zip(requests, outcomes, strict=True)):
             if isinstance(found, Exception):
                 raise found
             archive.writestr(str(number), found.cubin or b"")
-            boxes = [(box.extents, box.swizzle) for box in found.boxes]
-            case["kernels"].append(
-                {"name": kernel.name, "path": str(number), "shared": found.shared, "num_warps": found.num_warps,
-                 "boxes": boxes, "registers": found.registers, "spills": found.spills}
-            )  # fmt: skip
+            case["kernels"].append(metadata(found, str(number)))
     (folder / "cases.json").write_text(json.dumps(cases))
     print(f"{len(cases)} programs, {len(requests)} kernels")
 
 
 def _lowered(graph: Any, sizes: Mapping[str, int], form: Any) -> tuple[Any, list[Any]]:
-    from cleave.bindings import context, ir
-    from cleave.lowering.emit import kernel_modules
-    from cleave.lowering.lower_to_triton import LowerToTriton
-    from cleave.lowering.plan import plan_of
-    from cleave.passes.tile_io import from_tile_program
+    from lowered_programs import lower
+
     from cleave.schedule.arrange import arranged
     from cleave.schedule.scheduler import ScheduleOptions, schedule
 
     options = ScheduleOptions(sizes=sizes, combine=form)
-    program, ctx = arranged(schedule(graph.deduplicated(), options), options), context(allow_unregistered=True)
-    with ctx, ir.Location.unknown():
-        module = ir.Module.create()
-        from_tile_program(program, module)
-        LowerToTriton().apply(ctx, module)
-        return plan_of(module, graph.name), kernel_modules(module)
+    return lower(arranged(schedule(graph.deduplicated(), options), options))
 
 
 # --- run --------------------------------------------------------------------------------------------------------------
@@ -110,17 +99,9 @@ def run(folder: Path, out: Path) -> int:
 
 def _row(case: Json, archive: zipfile.ZipFile, flush: Any) -> Json:
     import torch
+    from gpu_runs import program_of
 
-    from cleave.runtime.cuda import Kernel, Program
-    from cleave.runtime.descriptors import Box
-    from cleave.runtime.launch_plan import LaunchPlan
-
-    kernels = {
-        k["name"]: Kernel(k["name"], archive.read(k["path"]), k["shared"], k["num_warps"],
-                          boxes=tuple(Box(tuple(extents), swizzle) for extents, swizzle in k["boxes"]))
-        for k in case["kernels"]
-    }  # fmt: skip
-    program = Program(LaunchPlan.from_json(case["plan"]), kernels)
+    program = program_of(archive, case)
     program.load()
     torch.manual_seed(0)
     inputs = [torch.randn(shape, device="cuda").half() for shape in case["shapes"]]

@@ -9,18 +9,15 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from cost_measure import REFERENCES
-from device_run import errors, kernel_of, launch, poisoned, unpoisoned
+from gpu_runs import Json, errors, launch, normal_inputs, poisoned, program_of, stream, unpoisoned
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda import Call, Program
-from cleave.runtime.launch_plan import LaunchPlan
+from cleave.runtime.cuda import Call
 from cleave.tuner.timing import Timer
 
-Json = dict[str, Any]
 Tensor = torch.Tensor
 TOLERANCE = 2e-3
 ROUNDS = 2
@@ -49,7 +46,7 @@ def run(folder: Path, out: Path) -> int:
 
 
 def _measured(subject: Json, cases: Sequence[Json], archive: zipfile.ZipFile, timer: Timer) -> list[Json]:
-    inputs = _inputs(subject["shapes"])
+    inputs = normal_inputs(subject["shapes"])
     expected = _exact(subject["reference"], inputs)
     rows = [_checked(case, archive, inputs, expected) for case in cases]
     calls = {index: partial(launch, call) for index, (_, call) in enumerate(rows) if call}
@@ -69,22 +66,13 @@ def _checked(case: Json, archive: zipfile.ZipFile, inputs: list[Tensor], expecte
     keys = ("registers", "spills", "shared")
     row: Json = {"case": case["case"], **{key: [kernel[key] for kernel in case["kernels"]] for key in keys}}
     try:
-        compiled = {kernel["name"]: kernel_of(kernel, archive.read(kernel["path"])) for kernel in case["kernels"]}
-        program = Program(LaunchPlan.from_json(case["plan"]), compiled)
-        outputs = program(inputs, poisoned, torch.cuda.current_stream().cuda_stream, {})
+        program = program_of(archive, case)
+        outputs = program(inputs, poisoned, stream(), {})
         torch.cuda.synchronize()
         row["error"] = errors(outputs[0], expected)[0]
         return row, program.prepare(inputs, unpoisoned, {}) if row["error"] <= TOLERANCE else None
     except CleaveError as error:
         return {**row, "refusal": str(error)}, None
-
-
-def _inputs(shapes: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Normal numbers; weights scaled so that products of long rows stay ordinary."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    values = [torch.randn(*shape, generator=generator, device="cuda") for shape in shapes]
-    scaled = [x / math.sqrt(x.shape[0]) if index and x.ndim == 2 else x for index, x in enumerate(values)]
-    return [x.half() for x in scaled]
 
 
 def _exact(name: str, inputs: list[Tensor]) -> Tensor:

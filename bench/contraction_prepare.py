@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contraction_cases import CASES, SUBJECTS, Case
-from device_prepare import ARCH, _lower, _metadata, _unfit  # pyright: ignore[reportPrivateUsage]
+from lowered_programs import ARCH, lower, metadata, unfit
 
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, compile_many
@@ -27,7 +27,7 @@ from cleave.schedule.tiling import Fusion, Tiling
 def prepare(out: Path, workers: int) -> int:
     """Write ``cases.json`` and ``cubins.zip``."""
     out.mkdir(parents=True, exist_ok=True)
-    lowered = [_lower(program_of(case)) for case in CASES]
+    lowered = [lower(program_of(case)) for case in CASES]
     target = Target.parse(ARCH)
     with Workers(workers) as pool:
         outcomes = iter(compile_many([kernel.request(target) for _, kernels in lowered for kernel in kernels], pool))
@@ -49,13 +49,13 @@ def _written(
     """What is to be known of the kernels whose cubins went into the archive."""
     written: list[dict[str, Any]] = []
     for kernel, outcome in found:
-        refusal = _unfit(outcome, kernel) if isinstance(outcome, Compiled) else str(outcome).splitlines()[0]
+        refusal = unfit(outcome, kernel) if isinstance(outcome, Compiled) else str(outcome).splitlines()[0]
         if refusal or not isinstance(outcome, Compiled):
             print(f"REFUSED {case}: {refusal}")
             continue
         path = f"{number}.{kernel.name}"
         archive.writestr(path, outcome.cubin or b"")
-        written.append(_metadata(outcome, path))
+        written.append(metadata(outcome, path))
         print(f"{case}: {outcome.registers} registers, {outcome.spills} spilt, {outcome.shared} B", flush=True)
     return written
 

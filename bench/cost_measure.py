@@ -5,27 +5,34 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
-from device_run import errors, kernel_of, launch, poisoned, unpoisoned
+from gpu_runs import (
+    Json,
+    append_row,
+    errors,
+    launch,
+    normal_inputs,
+    poisoned,
+    program_of,
+    rows_of,
+    run_in_children,
+    skipped,
+    stream,
+    unpoisoned,
+)  # fmt: skip
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda import Program
-from cleave.runtime.launch_plan import LaunchPlan
 from cleave.tuner.timing import Timer
 
-Json = dict[str, Any]
 Tensor = torch.Tensor
 
-RESTARTS = 8
 TOLERANCE = 2e-3
 """Of the error in the 2-norm relative to float64: f16 results of values rounded to f16 once on the way."""
 
@@ -68,25 +75,9 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
 def run_cases(cases: Path, out: Path, seconds: float) -> int:
     """Write ``rows.jsonl``: in child processes, again without the pair at which one died or hung."""
     out.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + seconds
     print(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    script = [sys.executable, str(Path(__file__)), str(cases), str(out)]
-    for _ in range(RESTARTS):
-        left = deadline - time.monotonic()
-        if left < 5:
-            break
-        try:
-            status = subprocess.run([*script, f"{left - 3:.0f}"], timeout=left, check=False, env=environment).returncode
-        except subprocess.TimeoutExpired:
-            status = 124
-        if status == 0:
-            break
-        pair = (out / "now").read_text()
-        with (out / "skipped").open("a") as file:
-            file.write(pair + "\n")
-        print(f"CRASH {pair}: exit status {status}", flush=True)
-    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    run_in_children(__file__, (cases, out), out, seconds)
+    rows = rows_of(out / "rows.jsonl")
     wrong = [row for row in rows if not row["ok"]]
     for row in wrong:
         print(f"WRONG {row['key']} rows {row['rows']}: error {row['error']:.2e} {row['refusal']} {row['tilings']}")
@@ -98,10 +89,7 @@ def _child(cases: Path, out: Path, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     programs = json.loads((cases / "cases.json").read_text())["programs"]
     archive = zipfile.ZipFile(cases / "cubins.zip")
-    path = out / "rows.jsonl"
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    seen = {(row["key"], row["rows"]) for row in done}
-    skipped = set((out / "skipped").read_text().splitlines()) if (out / "skipped").exists() else set()
+    done = {f"{row['key']} {row['rows']}" for row in rows_of(out / "rows.jsonl")} | skipped(out)
     timer = Timer()
     groups: dict[tuple[str, int], list[tuple[Json, Json]]] = {}
     for program in programs:
@@ -111,14 +99,14 @@ def _child(cases: Path, out: Path, seconds: float) -> None:
         if time.monotonic() > deadline:
             print(f"no time for {subgraph} {rows}", flush=True)
             continue
-        entries = [e for e in entries if (e[0]["key"], rows) not in seen and f"{e[0]['key']} {rows}" not in skipped]
-        if entries:
-            _measure(entries, archive, out, timer)
+        left = [entry for entry in entries if f"{entry[0]['key']} {rows}" not in done]
+        if left:
+            _measure(left, archive, out, timer)
 
 
 def _measure(entries: list[tuple[Json, Json]], archive: zipfile.ZipFile, out: Path, timer: Timer) -> None:
     """All schedules of a subgraph at one size: the same inputs and the same reference."""
-    inputs = _inputs(entries[0][1]["shapes"])
+    inputs = normal_inputs(entries[0][1]["shapes"])
     expected = REFERENCES[entries[0][0]["reference"]](*(x.double() for x in inputs))
     for program, pair in entries:
         (out / "now").write_text(f"{program['key']} {pair['rows']}")
@@ -131,8 +119,7 @@ def _measure(entries: list[tuple[Json, Json]], archive: zipfile.ZipFile, out: Pa
             ],
             **_checked_and_timed(program, pair, archive, inputs, expected, timer),
         }  # fmt: skip
-        with (out / "rows.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_row(out / "rows.jsonl", row)
     torch.cuda.empty_cache()
 
 
@@ -141,10 +128,8 @@ def _checked_and_timed(
 ) -> Json:
     found: Json = {"ok": False, "error": math.inf, "us": None, "refusal": ""}
     try:
-        kernels = {k["name"]: kernel_of(k, archive.read(k["path"])) for k in program["kernels"]}
-        compiled = Program(LaunchPlan.from_json(program["plan"]), kernels)
-        stream = torch.cuda.current_stream().cuda_stream
-        outputs = compiled(inputs, poisoned, stream, pair["given"])
+        compiled = program_of(archive, program)
+        outputs = compiled(inputs, poisoned, stream(), pair["given"])
         torch.cuda.synchronize()
         found["error"] = errors(outputs[0], expected)[0]
         found["ok"] = found["error"] <= TOLERANCE
@@ -152,18 +137,6 @@ def _checked_and_timed(
         found["us"] = timer.microseconds(partial(launch, call))
     except CleaveError as error:
         found["refusal"] = str(error)
-    return found
-
-
-def _inputs(shapes: list[list[int]]) -> list[Tensor]:
-    """Normal numbers; weights scaled so that products of long rows stay ordinary."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    found: list[Tensor] = []
-    for index, shape in enumerate(shapes):
-        values = torch.randn(shape, generator=generator, device="cuda")
-        if index and len(shape) == 2:
-            values /= math.sqrt(shape[0])
-        found.append(values.to(torch.float16))
     return found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_cases import Choice, Subject, chosen, pairs, subjects
-from device_prepare import ARCH, _lower, _metadata, _unfit  # pyright: ignore[reportPrivateUsage]
+from lowered_programs import ARCH, lower, metadata, unfit
 
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, submit
@@ -81,7 +81,7 @@ def _lowered(subject: Subject) -> list[Lowered]:
     found: list[Lowered] = []
     for number, choice in enumerate(chosen(subject)):
         try:
-            plan, kernels = _lower(choice.program)
+            plan, kernels = lower(choice.program)
         except CleaveError as error:
             print(f"REFUSED {subject.name} {choice.tilings}: {error}")
             continue
@@ -111,13 +111,13 @@ def _collect(futures: Mapping[str, Future[Compiled]], deadline: float) -> dict[s
 
 
 def _add(entry: Lowered, kernels: Sequence[Compiled], archive: zipfile.ZipFile, programs: list[Json]) -> None:
-    if any(_unfit(kernel, module) for kernel, module in zip(kernels, entry.kernels, strict=True)):
+    if any(unfit(kernel, module) for kernel, module in zip(kernels, entry.kernels, strict=True)):
         return
     described: list[Json] = []
     for kernel in kernels:
         path = f"{entry.key}.{kernel.name}"
         archive.writestr(path, kernel.cubin or b"")
-        described.append(_metadata(kernel, path))
+        described.append(metadata(kernel, path))
     graph = entry.subject.graph
     bound = {symbol for value in graph.inputs for dim in value.dims for symbol in dim.size.symbols}
     runs: list[Json] = []

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
-import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from cost_measure import REFERENCES, TOLERANCE
-from device_run import errors, launch, poisoned, unpoisoned
+from gpu_runs import (
+    Json,
+    append_row,
+    errors,
+    launch,
+    normal_inputs,
+    poisoned,
+    rows_of,
+    run_in_children,
+    skipped,
+    stream,
+    unpoisoned,
+)  # fmt: skip
 from torch.nn import functional
 
 from cleave.errors import CleaveError
@@ -29,10 +38,8 @@ from cleave.runtime.cuda import Kernel, Program
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.tuner.timing import Timer
 
-Json = dict[str, Any]
 Tensor = torch.Tensor
 
-RESTARTS = 6
 FASTEST = 3
 """Of a program's numbers of parts all are timed for the first so many programs of a workload, else the first."""
 
@@ -75,22 +82,7 @@ def run_cases(cases: Path, out: Path, seconds: float) -> int:
     compiled = out.parent / "compiled.pickle"
     compiled.write_bytes(pickle.dumps((programs, binaries)))
     print(f"{len(binaries)} kernels compiled, {time.monotonic() - started:.0f} s", flush=True)
-    script = [sys.executable, str(Path(__file__)), str(compiled), str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    for _ in range(RESTARTS):
-        left = seconds - (time.monotonic() - started)
-        if left < 5:
-            break
-        try:
-            status = subprocess.run([*script, f"{left - 3:.0f}"], timeout=left, check=False, env=environment).returncode
-        except subprocess.TimeoutExpired:
-            status = 124
-        if status == 0:
-            break
-        key = (out / "now").read_text()
-        with (out / "skipped").open("a") as file:
-            file.write(key + "\n")
-        print(f"CRASH {key}: exit status {status}", flush=True)
+    run_in_children(__file__, (compiled, out), out, seconds - (time.monotonic() - started))
     print(f"{time.monotonic() - started:.0f} s")
     return 0
 
@@ -116,8 +108,7 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     programs, binaries = pickle.loads(compiled.read_bytes())
     rows = out / "rows.jsonl"
-    done = {json.loads(line)["key"] for line in rows.read_text().splitlines()} if rows.exists() else set[str]()
-    done |= set((out / "skipped").read_text().splitlines()) if (out / "skipped").exists() else set[str]()
+    done = {row["key"] for row in rows_of(rows)} | skipped(out)
     timer = Timer()
     one = torch.zeros(1, device="cuda")
     if not done:
@@ -129,7 +120,7 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
         left = [program for program in group if program["key"] not in done]
         if not left or time.monotonic() > deadline:
             continue
-        inputs = _inputs(left[0]["shapes"])
+        inputs = normal_inputs(left[0]["shapes"])
         expected = EXPECTED[left[0]["reference"]](*(x.double() for x in inputs))
         for program in left:
             (out / "now").write_text(program["key"])
@@ -140,18 +131,7 @@ def _child(compiled: Path, out: Path, seconds: float) -> None:
 
 
 def _add_baseline(out: Path, workload: str, rows: int, us: float) -> None:
-    with (out / "baselines.jsonl").open("a") as file:
-        file.write(json.dumps({"workload": workload, "rows": rows, "torch": us}) + "\n")
-
-
-def _inputs(shapes: list[list[int]]) -> list[Tensor]:
-    """Normal numbers; weights scaled so that products of long rows stay ordinary."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    found: list[Tensor] = []
-    for index, shape in enumerate(shapes):
-        values = torch.randn(shape, generator=generator, device="cuda")
-        found.append((values / math.sqrt(shape[0]) if index and len(shape) == 2 else values).half())
-    return found
+    append_row(out / "baselines.jsonl", {"workload": workload, "rows": rows, "torch": us})
 
 
 def _measure(
@@ -168,7 +148,7 @@ def _measure(
             if len(kernels) < len(found):
                 raise CleaveError("not compiled")
             compiled = Program(LaunchPlan.from_json(program["plan"]), kernels)
-            (actual,) = compiled(inputs, poisoned, torch.cuda.current_stream().cuda_stream, given)
+            (actual,) = compiled(inputs, poisoned, stream(), given)
             torch.cuda.synchronize()
             row["error"] = errors(actual.reshape(expected.shape), expected)[0]
             row["ok"] = row["error"] <= TOLERANCE
@@ -176,8 +156,7 @@ def _measure(
             row["us"] = timer.microseconds(partial(launch, call))
         except CleaveError as error:
             row["refusal"] = str(error)
-        with rows.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_row(rows, row)
 
 
 def _described(binary: Binary) -> Json:

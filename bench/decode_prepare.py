@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decode_cases import Choice, Workload, chosen, workloads
-from device_prepare import _lower  # pyright: ignore[reportPrivateUsage]
+from lowered_programs import lower
 
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule
@@ -35,7 +35,7 @@ def prepare_cases(out: Path, only: str) -> int:
 
 def _entry(key: str, workload: Workload, choice: Choice, archive: zipfile.ZipFile) -> Json | None:
     try:
-        plan, kernels = _lower(choice.program)
+        plan, kernels = lower(choice.program)
     except CleaveError as error:
         print(f"REFUSED {key} {choice.tilings}: {error}")
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,30 +14,26 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from device_cases import Sizes, Subject, subjects
+from lowered_programs import ARCH, lower, metadata, unfit
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.compile_ttir import Compiled, compile_many
-from cleave.lowering.emit import KernelModule, kernel_modules
-from cleave.lowering.lower_to_triton import LowerToTriton
-from cleave.lowering.plan import plan_of
+from cleave.lowering.compile_ttir import compile_many
+from cleave.lowering.emit import KernelModule
 from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
 from cleave.passes.graph_io import from_graph
-from cleave.passes.tile_io import from_tile_program
 from cleave.reference import run
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
 from cleave.schedule.tile_program import TileProgram
 
-ARCH = "sm_90"
 CARRIED = 2_000_000
 """Elements of an op up to which a run's reference is computed here."""
 
 NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
-_PARAM = re.compile(r"\.param \.(\w+)")
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ def _lowered(subject: Subject, schedules: int) -> Iterator[Lowered]:
                 continue
             seen.add(str(tilings))
             key = f"{subject.name}.{len(seen)}"
-            plan, kernels = _lower(program)
+            plan, kernels = lower(program)
             yield Lowered(key, subject, plan, kernels, tilings)
 
 
@@ -108,15 +103,6 @@ def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[
     return replace(scheduled.program, launches=tuple(launches)), tilings
 
 
-def _lower(program: TileProgram, lowering: LowerToTriton | None = None) -> tuple[LaunchPlan, list[KernelModule]]:
-    ctx = context(allow_unregistered=True)
-    with ctx, ir.Location.unknown():
-        module = ir.Module.create()
-        from_tile_program(program, module)
-        (lowering or LowerToTriton()).apply(ctx, module)
-        return plan_of(module, program.graph.name), kernel_modules(module)
-
-
 # --- binaries --------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +116,7 @@ def _compile(lowered: Sequence[Lowered], out: Path, workers: int, problems: list
     archive = zipfile.ZipFile(out / "cubins.zip", "w", zipfile.ZIP_DEFLATED)
     texts = zipfile.ZipFile(out.parent / "ttir.zip", "w", zipfile.ZIP_DEFLATED)
     for (entry, kernel), outcome in zip(kernels, outcomes, strict=True):
-        problem = str(outcome) if isinstance(outcome, CleaveError) else _unfit(outcome, kernel)
+        problem = str(outcome) if isinstance(outcome, CleaveError) else unfit(outcome, kernel)
         if problem or isinstance(outcome, CleaveError):
             problems.append(f"{entry.key} {kernel.name} {entry.tilings}: {problem}")
             refused.add(entry.key)
@@ -138,30 +124,10 @@ def _compile(lowered: Sequence[Lowered], out: Path, workers: int, problems: list
         path = f"{entry.key}.{kernel.name}"
         archive.writestr(path, outcome.cubin or b"")
         texts.writestr(path, kernel.text)
-        compiled.setdefault(entry.key, []).append(_metadata(outcome, path))
+        compiled.setdefault(entry.key, []).append(metadata(outcome, path))
     archive.close()
     texts.close()
     return [_program(entry, compiled[entry.key]) for entry in lowered if entry.key not in refused]
-
-
-def _unfit(kernel: Compiled, module: KernelModule) -> str:
-    """What is wrong with a compiled kernel; empty if nothing is."""
-    if not kernel.fits:
-        return f"needs {kernel.shared} bytes of shared memory"
-    head = kernel.ptx[kernel.ptx.index(".visible .entry") :]
-    types = _PARAM.findall(head[: head.index(")")])
-    widths = {"in": "u64", "size": "u32", "stride": "u64", "desc": "align"}
-    wanted = [widths[text.partition(":")[0]] for text in module.arguments] + ["u64", "u64"]
-    return "" if types == wanted else f"PTX parameters {types}, the plan gives {wanted}"
-
-
-def _metadata(kernel: Compiled, path: str) -> dict[str, Any]:
-    return {
-        "name": kernel.name, "path": path, "shared": kernel.shared, "num_warps": kernel.num_warps,
-        "registers": kernel.registers, "spills": kernel.spills, "scratch": kernel.global_scratch_size,
-        "boxes": [(box.extents, box.swizzle) for box in kernel.boxes],
-        "seconds": sum(kernel.seconds.values()), "notes": kernel.notes, "wgmma": kernel.ptx.count("wgmma.mma_async"),
-    }  # fmt: skip
 
 
 def _program(entry: Lowered, kernels: list[dict[str, Any]]) -> dict[str, Any]:

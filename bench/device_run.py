@@ -14,26 +14,19 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import device_reference
 import numpy as np
 import torch
+from gpu_runs import TORCH, Json, errors, launch, poisoned, program_of, rows_of, stream, unpoisoned
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda import Call, Kernel, Program
-from cleave.runtime.descriptors import Box
-from cleave.runtime.launch_plan import LaunchPlan
+from cleave.runtime.cuda import Program
 from cleave.tuner.timing import Timer
 
 PASSES = 3
 RESTARTS = 6
-TORCH = {
-    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i1": torch.bool, "i32": torch.int32,
-}  # fmt: skip
 TIMING_SECONDS = 60
-
-Json = dict[str, Any]
 
 
 def run_cases(cases: Path, out: Path, seconds: float) -> int:
@@ -71,8 +64,8 @@ def _child(command: list[str], seconds: float) -> int:
 
 def _report(out: Path, crashed: Sequence[str]) -> int:
     """The table of subjects, the wrong cases one by one, and the times; JSON for all of it."""
-    checks = _lines(out / "checks.jsonl")
-    times = _lines(out / "times.jsonl")
+    checks = rows_of(out / "checks.jsonl")
+    times = rows_of(out / "times.jsonl")
     environment = {
         "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
         "driver": _driver_version(), "command": " ".join(sys.argv),
@@ -110,10 +103,6 @@ def _time_lines(times: Sequence[Json]) -> list[str]:
         best = min(entry["us"] for entry in entries)
         lines.append(f"{subject:34} {sizes:36} {chosen:>9} {best:9.1f} {entries[0]['torch_us']:9.1f}")
     return lines
-
-
-def _lines(path: Path) -> list[Json]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _driver_version() -> str:
@@ -174,33 +163,6 @@ def _compare_references(entry: Json, carried: list[torch.Tensor], computed: list
             print(f"REFERENCES DISAGREE {entry['subject']} {entry['sizes']}", flush=True)
 
 
-def poisoned(shape: Sequence[int], dtype: str) -> torch.Tensor:
-    """New memory, every byte 255: NaN in the float types."""
-    size = math.prod(shape) * TORCH[dtype].itemsize
-    return torch.full((size,), 255, dtype=torch.uint8, device="cuda").view(TORCH[dtype]).reshape(shape)
-
-
-def unpoisoned(shape: Sequence[int], dtype: str) -> torch.Tensor:
-    return torch.empty(shape, dtype=TORCH[dtype], device="cuda")
-
-
-def errors(actual: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
-    """The error in the 2-norm and in the maximum norm, relative to what is expected; inf where NaN differ."""
-    if actual.shape != expected.shape:
-        return math.inf, math.inf
-    wide = actual.double()
-    same = (wide == expected) | (wide.isnan() & expected.isnan())
-    difference = torch.where(same, 0.0, wide - expected)
-    if not torch.isfinite(difference).all():
-        return math.inf, math.inf
-    finite = torch.where(torch.isfinite(expected), expected, 0.0)
-    if not difference.count_nonzero():
-        return 0.0, 0.0
-    scale = finite.norm().item(), finite.abs().max().item()
-    found = difference.norm().item(), difference.abs().max().item()
-    return found[0] / max(scale[0], 1e-30), found[1] / max(scale[1], 1e-30)
-
-
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +181,7 @@ class Check:
     def run(self) -> None:
         self.runs += 1
         try:
-            outputs = self.compiled(self.data.inputs, poisoned, _stream(), self.data.entry["given"])
+            outputs = self.compiled(self.data.inputs, poisoned, stream(), self.data.entry["given"])
             torch.cuda.synchronize()
         except CleaveError as error:
             self.refusal = str(error)
@@ -248,26 +210,6 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
 
 
-def _stream() -> int:
-    return torch.cuda.current_stream().cuda_stream
-
-
-def launch(call: Call) -> None:
-    """On the current stream, which may be capturing."""
-    call.launch(_stream())
-
-
-def kernel_of(described: Json, cubin: bytes) -> Kernel:
-    """A kernel from what ``prepare`` wrote of it."""
-    boxes = tuple(Box(tuple(extents), swizzle) for extents, swizzle in described["boxes"])
-    return Kernel(described["name"], cubin, described["shared"], described["num_warps"], 1, described["scratch"], boxes)
-
-
-def _compiled(archive: zipfile.ZipFile, program: Json) -> Program:
-    kernels = {k["name"]: kernel_of(k, archive.read(k["path"])) for k in program["kernels"]}
-    return Program(LaunchPlan.from_json(program["plan"]), kernels)
-
-
 def _all_checks(folder: Path, crashed: Sequence[str], wanted: Callable[[Json], bool]) -> list[Check]:
     cases = json.loads((folder / "cases.json").read_text())
     data: dict[str, list[Data]] = {}
@@ -279,7 +221,7 @@ def _all_checks(folder: Path, crashed: Sequence[str], wanted: Callable[[Json], b
         Check(program, compiled, entry)
         for program in programs
         if program["subject"] in data
-        for compiled in [_compiled(archive, program)]
+        for compiled in [program_of(archive, program)]
         for entry in data[program["subject"]]
     ]
 

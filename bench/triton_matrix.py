@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cost_cases import Subject, subjects
-from device_prepare import _lower  # pyright: ignore[reportPrivateUsage]
+from lowered_programs import lower
 
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Request, compile_many
@@ -84,7 +84,7 @@ def _kernels(subject: Subject, rows: int, gpu: str) -> Sequence[KernelModule]:
     options = ScheduleOptions(TARGETS[gpu], subject.at(rows))
     program = schedule(subject.graph.deduplicated(), options).program
     forms = [LowerToTriton(), LowerToTtgir()] if gpu == GPUS["sm_90"] else [LowerToTriton()]
-    return [kernel for form in forms for kernel in _lower(program, form)[1]]
+    return [kernel for form in forms for kernel in lower(program, form)[1]]
 
 
 def _compiled(kernels: Mapping[str, KernelModule], target: str, python: str) -> list[Outcome]:
