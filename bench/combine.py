@@ -10,6 +10,7 @@ are medians of 20 between events with a cold L2 cache, in microseconds.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -214,5 +215,11 @@ def _median(call: Callable[[], Any], flush: Any) -> float:
 
 
 if __name__ == "__main__":
-    paths = [Path(text) for text in sys.argv[2:]]
-    sys.exit(prepare(*paths) if sys.argv[1] == "prepare" else run(*paths))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command, folders in (("prepare", ["cases"]), ("run", ["cases", "out"])):
+        each = commands.add_parser(command)
+        for folder in folders:
+            each.add_argument(folder, type=Path)
+    arguments = parser.parse_args()
+    sys.exit(prepare(arguments.cases) if arguments.command == "prepare" else run(arguments.cases, arguments.out))

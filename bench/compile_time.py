@@ -1,13 +1,15 @@
 """Times the whole compilation of every subgraph: superoptimiser, scheduler, candidates compiled, PTX of the chosen.
 
 Usage: python bench/compile_time.py [NAME...]. At one prefill and one decode shape of each subgraph, each in fresh
-processes. Without names: all, and docs/compile-times.md is written anew. Exits 1 where the bar is not met. Seconds are
-those of the processor, of all processes together, which other work on the machine hardly disturbs; on a machine of two
-cores with nothing else to do the clock says about half where candidates are compiled, and the same elsewhere.
+processes. Without names: all, and bench/results/compile-times.md is written anew. Exits 1 where the bar is not met.
+Seconds are those of the processor, of all processes together, which other work on the machine hardly disturbs; on a
+machine of two cores with nothing else to do the clock says about half where candidates are compiled, and the same
+elsewhere.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -21,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-PAGE = ROOT / "docs" / "compile-times.md"
+PAGE = ROOT / "bench" / "results" / "compile-times.md"
 BAR = 60.0  # seconds for a subgraph by the clock, with COMPILED candidates on two cores
 COMPILED = 16
 PREFILL, DECODE = "prefill_1024", "decode_16"
@@ -130,11 +132,17 @@ def machine() -> Mapping[str, object]:
     return {"model": model, "cores": os.cpu_count(), "python": python, "triton": version("triton")}
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     from cleave.bench.subgraphs import subgraphs
 
     load = f"{os.getloadavg()[0]:.0f} processes"
     found = subgraphs()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(found)}")
+    names = parser.parse_args(arguments).names
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        parser.error(f"there is no subgraph {unknown[0]}; --help lists them")
     print(HEAD + RULE, end="", flush=True)
     rows: list[tuple[str, str]] = []
     for name in names or found:

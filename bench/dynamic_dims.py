@@ -6,6 +6,7 @@ python bench/dynamic_dims.py run FOLDER         # on the GPU: numbers first, the
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 from collections.abc import Callable
@@ -155,4 +156,8 @@ def microseconds(work: Callable[[], Any]) -> float:
 
 
 if __name__ == "__main__":
-    {"prepare": prepare, "run": run}[sys.argv[1]](Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["prepare", "run"])
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    {"prepare": prepare, "run": run}[arguments.command](arguments.folder)

@@ -7,6 +7,7 @@ runs on one thread; NumPy starts idle ones, so where the clock says less it coun
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -121,10 +122,16 @@ def offenders(runs: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[st
     return found
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     from discovery_programs import LARGE, PROGRAMS
 
     programs = {**PROGRAMS, **LARGE}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(programs)}")
+    names = parser.parse_args(arguments).names
+    unknown = [name for name in names if name not in programs]
+    if unknown:
+        parser.error(f"there is no program {unknown[0]}; --help lists them")
     print(HEAD, end="")
     lines: list[str] = []
     runs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}

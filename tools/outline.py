@@ -9,8 +9,9 @@ contractions and reductions share which loop.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -154,22 +155,29 @@ def costs(func: ir.Operation) -> Iterator[str]:
         yield from (f"    {part}" for part in text_of(func.attributes["cleave.cost"]).split("; "))
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print a module of cleave ops, read from standard input, in short.")
+    parser.add_argument("--costs", action="store_true", help="only each function and what it costs")
+    parser.add_argument("--loops", action="store_true", help="only which contractions and reductions share a loop")
+    parser.add_argument("functions", nargs="*", help="without names: all")
+    arguments = parser.parse_args()
     with bindings.context() as context:
         try:
             module = ir.Module.parse(sys.stdin.read(), context)
         except bindings.MLIRError:  # MLIR has said why
             sys.exit("outline.py: the input is no module that parses")
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-        if "--costs" in arguments:
-            print("\n".join(line for func in functions for line in costs(func)))
+        named = {text_of(func.attributes["sym_name"]): func for func in functions}
+        unknown = [name for name in arguments.functions if name not in named]
+        if unknown:
+            sys.exit(f"outline.py: there is no function {unknown[0]}; functions: {', '.join(named) or 'none'}")
+        chosen = [named[name] for name in arguments.functions or named]
+        if arguments.costs or arguments.loops:
+            show = costs if arguments.costs else loops
+            print("\n".join(line for func in chosen for line in show(func)))
             return
-        if "--loops" in arguments:
-            print("\n".join(line for func in functions for line in loops(func)))
-            return
-        chosen = [func for func in functions if not arguments or text_of(func.attributes["sym_name"]) in arguments]
         print("\n\n".join("\n".join(outline(func)) for func in chosen))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -7,6 +7,7 @@ Schedules are drawn, too.
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 import time
@@ -101,4 +102,8 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    arguments = parser.parse_args()
+    sys.exit(main(arguments.first, arguments.last))

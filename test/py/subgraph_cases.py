@@ -9,6 +9,7 @@ head or row, and where it is split with few parts and with more than there are t
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 import time
@@ -233,12 +234,18 @@ def _judged(graph: Graph, compiled: Compiled, cases: Sequence[Expected], sizes: 
     return next((accuracy.problem for accuracy in found if is_wrong(accuracy)), None)
 
 
-def main(arguments: Sequence[str]) -> int:
-    names, failed = [name for name in arguments if name != "--quick"], 0
-    for name in names or SUBGRAPHS:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one program, schedule and three runs of each")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUBGRAPHS)}")
+    arguments, failed = parser.parse_args(), 0
+    unknown = [name for name in arguments.names if name not in SUBGRAPHS]
+    if unknown:
+        parser.error(f"there is no subgraph {unknown[0]}; --help lists them")
+    for name in arguments.names or SUBGRAPHS:
         start = time.monotonic()
         try:
-            found = list(problems(SUBGRAPHS[name]().named(name), quick="--quick" in arguments))
+            found = list(problems(SUBGRAPHS[name]().named(name), quick=arguments.quick))
         except Exception:  # the run goes on: every failure is to be seen
             found = [traceback.format_exc()]
         failed += bool(found)
@@ -248,4 +255,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

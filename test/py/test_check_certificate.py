@@ -199,19 +199,18 @@ def test_what_was_tested_is_looked_at(what: str) -> None:
     assert check_record(programs[1]).passed is False
 
 
-def test_each_constant_and_each_reduction_matters(tmp_path: Path) -> None:
+def test_each_op_matters() -> None:
     """Every single-op change of an alternative of RMSNorm and linear is noticed."""
-    data = json.loads(certificate("rmsnorm_linear"))
-    program = data["functions"]["rmsnorm_linear"][1]["program"]
+    source, alternative, *_ = json.loads(certificate("rmsnorm_linear"))["functions"]["rmsnorm_linear"]
+    program = alternative["program"]
     changes = [('"cleave.rsqrt"', '"cleave.sqrt"'), ('"cleave.mul"', '"cleave.add"'), ('"cleave.add"', '"cleave.sub"')]
     for old, new in changes:
         parts = program.split(old)
         assert len(parts) > 1
         for at in range(1, len(parts)):
-            data["functions"]["rmsnorm_linear"][1]["program"] = old.join(parts[:at]) + new + old.join(parts[at:])
-            path = tmp_path / "certificate.json"
-            path.write_text(json.dumps(data))
-            assert check_certificate.main([str(path)]) == 1, (old, at)
+            changed = {**alternative, "program": old.join(parts[:at]) + new + old.join(parts[at:])}
+            (row,) = check_certificate.check_function("rmsnorm_linear", [source, changed], 0)
+            assert not row.passed, (old, at)
 
 
 @pytest.mark.parametrize(

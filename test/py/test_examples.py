@@ -84,6 +84,28 @@ def test_outline_of_nonsense() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_outline_of_an_unknown_function() -> None:
+    result = subprocess.run(
+        [sys.executable, "tools/outline.py", "softmax"], input="func.func private @f()", capture_output=True, text=True,
+        cwd=ROOT,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (1, "outline.py: there is no function softmax; functions: f\n")
+
+
+CHILDREN = ("cost_measure.py", "decode_measure.py", "device_run.py")  # of other scripts; they need PyTorch
+SCRIPTS = [
+    path
+    for path in sorted([*ROOT.glob("bench/*.py"), *ROOT.glob("tools/*.py"), ROOT / "tools" / "dialect-reference"])
+    if "__main__" in path.read_text() and path.name not in CHILDREN
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_refuse_what_they_do_not_know(script: Path) -> None:
+    result = subprocess.run([sys.executable, script, "--colour"], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 2 and result.stderr.startswith("usage: "), result.stderr
+
+
 def test_reference_page_is_up_to_date() -> None:
     assert run("tools/dialect-reference", "--check").strip() == "up to date"
 
