@@ -13,7 +13,8 @@ _FUNCTIONS = (
 ).split()
 _DTYPES = "f16 bf16 f32 f64 tf32 f8E4M3FN f8E5M2 i1 i8 i16 i32 i64".split()
 _HOMES = {
-    **dict.fromkeys(("jit", "compile", "Function"), "cleave.function"),
+    **dict.fromkeys(("jit", "compile"), "cleave.frontend"),
+    "Function": "cleave.function",
     **dict.fromkeys(_FUNCTIONS, "cleave.language.functions"),
     **dict.fromkeys(_DTYPES, "cleave.language.annotations"),
     "Package": "cleave.runtime.package",

@@ -1,4 +1,4 @@
-"""``cleave.jit`` and ``cleave.compile``: a tensor function that is compiled when it is called.
+"""A tensor function that is compiled when it is called.
 
 The algebra is done once, on symbols. Schedules are made for sizes: one for each bucket of sizes that is met (or those
 that are asked for), and each of them takes all sizes.
@@ -7,32 +7,41 @@ that are asked for), and each of them takes all sizes.
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave import knobs
-from cleave.dialects.dims import Dim
-from cleave.dialects.graph import Graph
+from cleave.compilation import Compilation, Sizes
+from cleave.dialects.dims import Dim, Facts
 from cleave.errors import CleaveError
+from cleave.runtime.pitched import Layouts, Pitched, names_of
 from cleave.runtime.remembered import Remembered
+from cleave.wider import Wider
 
 if TYPE_CHECKING:
-    from cleave.bindings import ir
+    from cleave.runtime.call import Operands
     from cleave.runtime.cuda_driver import Driver
     from cleave.runtime.launch_plan import LaunchPlan
     from cleave.runtime.package import Package, Variant
-    from cleave.runtime.pitched import Pitched
     from cleave.runtime.programs import Programs
 
 SMALLEST_BUCKET, RATIO = 16, 4
 """Sizes up to the first are scheduled alike, and further ones by powers of the second."""
 DEFAULT_TARGET = "sm_90"
 
-Sizes = Mapping[str, int]
+
+@dataclass(frozen=True)
+class _Taken:
+    """The function that takes a call, the operands as it takes them, the sizes they have and those that parts tell."""
+
+    function: Function
+    operands: Operands
+    bound: Sizes
+    learnt: Sizes = field(default_factory=dict[str, int])
 
 
 class Function:
@@ -59,26 +68,30 @@ class Function:
         tuned: str | os.PathLike[str] | None = None,
         warp_specialise: bool | None = None,
     ) -> None:
-        self.source, self.name, self._arguments, self._static = source, name, tuple(arguments), tuple(static)
-        self._asked, self._superopt = _checked_sizes(sizes), superopt
-        self._schedule, self._tuned = dict(schedule or {}), tuned or knobs.TUNED.value
-        self._warp_specialise = warp_specialise
+        options = tuple(arguments), superopt, dict(schedule or {}), warp_specialise
+        self._compilation = Compilation(source, name, *options)
+        self._static, self._asked, self._tuned = tuple(static), _checked_sizes(sizes), tuned or knobs.TUNED.value
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
-        self._wider: dict[tuple[tuple[int, Pitched], ...], Function | None] = {}
+        self._wider = Wider(self._around)
         self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
         self._remembered = Remembered()
         self._lock = threading.RLock()
-        if self._static:
-            self._check_static()
+        if self._static or self._asked:
+            self._check_names()
 
-    def _check_static(self) -> None:
+    def _check_names(self) -> None:
         """CleaveError for a size that no argument has."""
         from cleave.runtime.call import check_names
 
         plan = self.signature
-        known = {symbol for spec in plan.arguments for text in spec.dims for symbol in Dim.parse(text).size.symbols}
-        check_names(self.name, self._static, known | plan.extents.keys())
+        dims = [Dim.parse(text) for spec in plan.arguments for text in spec.dims]
+        known = {symbol for dim in dims for symbol in dim.size.symbols} | plan.extents.keys()
+        check_names(self.name, self._static, known)
+        facts = Facts.parse(plan.facts)
+        known |= {symbol for dim in dims for symbol in facts.simplify(dim.size).symbols} | self._compilation.free
+        for sizes in self._asked:
+            check_names(self.name, sizes, known)
 
     def __repr__(self) -> str:
         return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
@@ -97,50 +110,71 @@ class Function:
         from cleave.runtime.call import check_sizes, in_order
 
         check_sizes(sizes or {})
-        given = in_order(self.signature, tensors, named)
-        results = self._results(given, sizes or {}, stream)
-        return results[0] if len(results) == 1 else tuple(results)
+        return self._results(in_order(self.signature, tensors, named), sizes or {}, stream)
 
-    def _results(self, given: Sequence[Any], sizes: Sizes, stream: int | None, *, parts: bool = True) -> list[Any]:
-        """``parts``: tensors that are parts of row-major ones are taken as they lie, unless they would be results."""
+    def _results(self, given: Sequence[Any], sizes: Sizes, stream: int | None) -> Any:
         from cleave.runtime.call import Operands, check_names, run
 
-        operands = Operands.of(given, stream, parts=parts)
+        operands = Operands.of(given, stream, parts=True)
+        known = self._remembered.call(operands.values, sizes, stream) if operands.has_copies(given) else None
+        if known is not None:
+            return known
+        taken = self._as_parts(operands, sizes) or self._as_it_is(Operands.of(given, stream))
+        if not sizes.keys() <= self._compilation.free:
+            check_names(self.name, sizes, taken.function._compilation.known_sizes)
+        variant = taken.function._variant_for(taken.bound, on_gpu=operands.kind != "host")
+        programs, learnt = taken.function._programs, taken.learnt
+        results = run(variant, programs, taken.operands, sizes, stream, self._remembered, learnt)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _as_it_is(self, operands: Operands) -> _Taken:
+        """By the function of static sizes."""
         bound = self._bound(operands.values)
-        special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
-        learnt: Sizes = {}
-        if operands.pitched:
-            self._bound(operands.values, sizes)  # which refuses sizes that are not those of the parts
-            learnt = {name: size for name, size in bound.items() if name not in special.signature.extents}
-            wider = special._around({number: part for number, (part, _) in operands.pitched.items()})
-            if wider is None:
-                return self._results(given, sizes, stream, parts=False)
-            special, bound = wider, wider._bound(operands.in_memory, learnt)
-        if not sizes.keys() <= self._read[1]:
-            check_names(self.name, sizes, special._known_sizes)
-        variant = special._variant_for(bound, on_gpu=operands.kind != "host")
-        return run(variant, special._programs, operands, sizes, stream, self._remembered, learnt)
+        return _Taken(self._of_static(bound), operands, bound)
+
+    def _as_parts(self, operands: Operands, sizes: Sizes) -> _Taken | None:
+        """By a function of the tensors around parts; None where there are none, or they are to be copied."""
+        if not operands.pitched:
+            return None
+        bound = self._bound(operands.values, sizes)  # which refuses sizes that are not those of the parts
+        special = self._of_static(bound)
+        found = special._wider(operands)
+        if found is None:
+            return None
+        wider, fitting = found
+        learnt = {name: size for name, size in bound.items() if name not in special.signature.extents}
+        return _Taken(wider, fitting, learnt, learnt)  # how much lies around the parts makes no other schedule
+
+    def _of_static(self, bound: Sizes) -> Function:
+        return self.specialised(**{name: bound[name] for name in self._static if name in bound})
 
     # --- what it was compiled to ---
 
-    @functools.cached_property
+    @property
+    def name(self) -> str:
+        return self._compilation.name
+
+    @property
+    def source(self) -> str:
+        """The module, as MLIR."""
+        return self._compilation.source
+
+    @property
     def optimised(self) -> str:
         """The module with the source and its alternatives, as MLIR."""
-        from cleave.lowering.source import parsed
+        return self._compilation.optimised
 
-        ctx, module = parsed(self.source)
-        with ctx:
-            self._apply(module, "cleave-import-linalg")
-            if self._superopt:
-                self._apply(module, "cleave-superopt")
-            return str(module)
+    @property
+    def signature(self) -> LaunchPlan:
+        """The arguments and what is known of the sizes, without steps."""
+        return self._compilation.signature
 
     def variant(self, **sizes: int) -> Variant:
         """The schedule for these sizes; others are taken for what the cost model assumes."""
         key = tuple(sorted(sizes.items()))
         with self._lock:
             if key not in self._variants:
-                self._variants[key] = self._compiled(dict(sizes))
+                self._variants[key] = self._compilation.variant(dict(sizes))
             return self._variants[key]
 
     def ttir(self, **sizes: int) -> str:
@@ -151,7 +185,7 @@ class Function:
         """The kernels for these sizes as PTX."""
         from cleave.lowering.emit import emit
 
-        _, module = self._lowered(sizes)
+        _, module = self._compilation.lowered(sizes)
         return cast(str, emit(module, "ptx", target))
 
     def explain(self, **sizes: int) -> str:
@@ -159,35 +193,52 @@ class Function:
         import contextlib
         import io
 
-        text = io.StringIO(self._alternatives())
+        text = io.StringIO(self._compilation.alternatives())
         text.seek(0, io.SEEK_END)
         with contextlib.redirect_stderr(text):
-            self._lowered(sizes, explain=True)
+            self._compilation.lowered(sizes, explain=True)
         return text.getvalue()
 
-    def package(self, *targets: str, sizes: Sequence[Sizes] = ()) -> Package:
-        """All of it as one object to ``save``, with schedules for ``sizes`` (or for all that have been used)."""
+    def package(
+        self,
+        *targets: str,
+        sizes: Sequence[Sizes] = (),
+        layouts: Sequence[Mapping[str, str]] | None = None,
+    ) -> Package:
+        """All of it as one object to ``save``, with schedules for ``sizes`` (or for all that have been used).
+
+        ``layouts``: ways in which arguments lie that it takes beside row-major ones, as in ``[{"x": "m k+"}]``: the
+        dims from the outermost in memory to the one whose elements are neighbours, with a ``+`` where more lies along
+        it than the tensor has. None: those that have been used.
+        """
         from cleave.lowering.package import compiled_for, package
         from cleave.lowering.targets import Target
 
         wanted = [Target.parse(target) for target in targets or (DEFAULT_TARGET,)]
-        found = [self.variant(**each) for each in sizes or self._asked] or [*self._variants.values()]
-        found = found or [self.variant()]
+        found = self._packed(sizes) or [self.variant()]
+        if layouts is None:
+            found += [variant for wider in self._wider.known.values() for variant in wider._packed(sizes)]
+        else:
+            wider = map(self._lying, layouts)
+            found += [variant for each in wider for variant in each._packed(sizes) or [each.variant()]]
         return package(self.name, [compiled_for(variant, wanted) for variant in found])
 
-    def _alternatives(self) -> str:
-        """The source and what the superoptimiser found beside it, each with its cost on symbols."""
-        from cleave.dialects.cleave import plain
-        from cleave.lowering.source import parsed
-        from cleave.passes.functions import name_of
+    def _packed(self, sizes: Sequence[Sizes]) -> list[Variant]:
+        """For these sizes, those asked for, or all that were used."""
+        return [self.variant(**each) for each in sizes or self._asked] or [*self._variants.values()]
 
-        _, module = parsed(self.optimised)
-        rows = [
-            f"{name_of(op.operation)}: {plain('string', op.operation.attributes['cleave.cost'])}"
-            for op in module.body.operations
-            if "cleave.cost" in op.operation.attributes
-        ]
-        return "".join(f"{row}\n" for row in rows)
+    def _lying(self, texts: Mapping[str, str]) -> Function:
+        """For arguments that lie as these texts say. CleaveError where that would leave a result no memory."""
+        arguments = {spec.name: (number, spec) for number, spec in enumerate(self.signature.arguments)}
+        for name in texts.keys() - arguments.keys():
+            notes = (f"arguments: {', '.join(arguments)}",)
+            raise CleaveError(f"'{name}' is no argument of {self.name}", notes=notes)
+        pairs = [(arguments[name], text) for name, text in texts.items()]
+        layouts = sorted((number, Pitched.parse(text, names_of(spec))) for (number, spec), text in pairs)
+        found = self._wider.of(tuple(layouts))
+        if found is None:
+            raise CleaveError(f"a result of {self.name} is one of {', '.join(texts)}, which is row-major then")
+        return found
 
     def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
         """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first.
@@ -197,19 +248,9 @@ class Function:
         """
         from cleave.lowering.package import package
         from cleave.lowering.targets import Target
-        from cleave.passes import registry
-        from cleave.schedule.warp_specialised import ARCHITECTURES
-        from cleave.tuner.candidates import variants
 
-        text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
         wanted = [Target.parse(target) for target in targets]
-        possible = bool(wanted) and all(target.name in ARCHITECTURES for target in wanted)
-        specialise = possible if self._warp_specialise is None else self._warp_specialise
-        options = {"warp_specialise": specialise, **self._schedule}
-        schedule = cast(Any, registry.create("cleave-schedule", sizes=text, **options))
-        every = self._warp_specialise is True
-        found = variants(self.optimised, self.name, schedule, count, wanted, ablations=every)
-        return package(self.name, [replace(variant, plan=self._named(variant.plan)) for variant in found])
+        return package(self.name, self._compilation.candidates(count, wanted, sizes))
 
     def tune(self, *tensors: Any, candidates: int = 16, store: str | os.PathLike[str] | None = None) -> Iterator[Any]:
         """Measure candidates on the GPU with PyTorch's tensors, and keep the fastest in the file ``store``.
@@ -226,15 +267,17 @@ class Function:
         path = store or self._tuned
         if not path:
             raise CleaveError("tuning needs a file for its results", notes=("give store=..., or set CLEAVE_TUNED",))
-        bound = self._bound(Operands.of(tensors).values)
-        special = self.specialised(**{name: bound[name] for name in self._static if name in bound})
-        sizes = {name: bucket(size) for name, size in bound.items() if name not in special.signature.extents}
+        taken = self._as_parts(Operands.of(tensors, parts=True), {}) or self._as_it_is(Operands.of(tensors))
+        special = taken.function
+        sizes = {name: bucket(size) for name, size in taken.bound.items() if name not in special.signature.extents}
         driver = _current_driver()
         package = special.candidates(candidates, driver.architecture(), **sizes)
-        plain = Function(special.source, name=self.name, superopt=False, schedule={"iterative_tiling": False})
+        options: dict[str, Any] = {"superopt": False, "schedule": {"iterative_tiling": False}}
+        plain = Function(self.source, name=self.name, static=self._static, **options)
         check, what = like(plain(*tensors)), f"{self.name} {sizes}"
         key, timer = special._key(sizes), Timer()
         yield from tune(package, tensors, check, timer.microseconds, store=Store(path), key=key, what=what)
+        self._remembered, special._best = Remembered(), {}  # so that calls take what was found
 
     # --- compiling ---
 
@@ -256,32 +299,20 @@ class Function:
         key = tuple(sorted(sizes.items()))
         with self._lock:
             if key not in self._special:
-                self._special[key] = self._like(with_extents(self.source, self.name, sizes))
+                text = with_extents(self.source, self.name, sizes)
+                self._special[key] = self._like(replace(self._compilation, source=text))
             return self._special[key]
 
-    def _around(self, parts: Mapping[int, Pitched]) -> Function | None:
+    def _around(self, layouts: Layouts) -> Function | None:
         """The same function of the row-major tensors around arguments that are parts of them."""
-        from cleave.lowering.pitches import with_pitches
+        found = self._compilation.around(layouts)
+        return found and self._like(found)
 
-        key = tuple(sorted(parts.items()))
-        with self._lock:
-            if key not in self._wider:
-                text = with_pitches(self.source, self.name, parts)
-                self._wider[key] = None if text is None else self._like(text)
-            return self._wider[key]
-
-    def _like(self, source: str) -> Function:
-        """Another source with the same options."""
-        return Function(
-            source,
-            name=self.name,
-            arguments=self._arguments,
-            sizes=self._asked,
-            superopt=self._superopt,
-            schedule=self._schedule,
-            tuned=self._tuned,
-            warp_specialise=self._warp_specialise,
-        )
+    def _like(self, compilation: Compilation) -> Function:
+        """Another one with the same options."""
+        made = Function(compilation.source, name=self.name, tuned=self._tuned)
+        made._compilation, made._asked = compilation, self._asked
+        return made
 
     def _variant_for(self, bound: Sizes, *, on_gpu: bool) -> Variant:
         bound = {name: size for name, size in bound.items() if name not in self.signature.extents}
@@ -292,7 +323,7 @@ class Function:
 
     def _tuned_for(self, sizes: Sizes) -> Variant | None:
         """What tuning found fastest on this GPU; None if it has not been here."""
-        if not self._tuned:
+        if not self._tuned or not self._has_results():
             return None
         found = tuple(sorted(sizes.items()))
         with self._lock:
@@ -304,14 +335,23 @@ class Function:
                 self._best[found] = Package.from_bytes(data).variants[0] if data else None
             return self._best[found]
 
+    def _has_results(self) -> bool:
+        """Whether the file of tuning results is there; a warning where it is not."""
+        if os.path.exists(self._tuned):
+            return True
+        text = f"there are no tuning results at {self._tuned}: the cost model decides"
+        warnings.warn(f"{text}; cleave-tune --store FILE or {self.name}.tune(...) makes them", stacklevel=6)
+        return False
+
     def _key(self, sizes: Sizes) -> str:
         """Under which tuning results for these sizes are kept."""
         from cleave.lowering.package import versions
         from cleave.lowering.source import without_locations
         from cleave.tuner.store import key_of
 
-        options = {**self._schedule, "superopt": self._superopt}
-        options |= {} if self._warp_specialise is None else {"warp_specialise": self._warp_specialise}
+        compilation = self._compilation
+        options = {**compilation.schedule, "superopt": compilation.superopt}
+        options |= {} if compilation.warp_specialise is None else {"warp_specialise": compilation.warp_specialise}
         driver = _current_driver()
         return key_of(without_locations(self.source), sizes, options, driver.device_name(), versions())
 
@@ -324,80 +364,6 @@ class Function:
         check_ranks(plan, shapes)
         values = bind_sizes(plan, shapes, given).values
         return {name: value for name, value in values.items() if name not in plan.extents}
-
-    @property
-    def signature(self) -> LaunchPlan:
-        """The arguments and what is known of the sizes, without steps."""
-        return self._read[0]
-
-    @functools.cached_property
-    def _read(self) -> tuple[LaunchPlan, frozenset[str]]:
-        """The signature, and the symbols of the source that no argument binds."""
-        from cleave.bindings import ir
-        from cleave.dialects.cleave import facts_of
-        from cleave.lowering import run_functions
-        from cleave.lowering.source import parsed
-        from cleave.runtime.launch_plan import LaunchPlan
-
-        ctx, module = parsed(self.source)
-        with ctx, ir.Location.unknown():
-            self._apply(module, "cleave-import-linalg")
-            func = run_functions.entry(module, self.name)
-            arguments, _ = run_functions.signature(func)
-            facts, dims = facts_of(func), [Dim.parse(text) for spec in arguments for text in spec.dims]
-            extents = {
-                str(dim.size): extent
-                for spec in arguments
-                for dim, extent in zip(map(Dim.parse, spec.dims), spec.extents, strict=True)
-                if extent is not None and str(dim.size) in dim.size.symbols
-            }
-            bound = {symbol for dim in dims for symbol in facts.simplify(dim.size).symbols} | extents.keys()
-            plan = LaunchPlan(self.name, tuple(arguments), (), (), facts.texts, extents)
-            return self._with_names(plan), frozenset(run_functions.symbols(func) - bound)
-
-    def _with_names(self, plan: LaunchPlan) -> LaunchPlan:
-        return plan.with_argument_names(self._arguments) if self._arguments else plan
-
-    def _named(self, plan: LaunchPlan) -> LaunchPlan:
-        """A schedule's plan, with the names of the arguments. What the source leaves open is no schedule's choice."""
-        return self._with_names(plan.without_choices(self._read[1]))
-
-    @functools.cached_property
-    def _known_sizes(self) -> frozenset[str]:
-        """Of the source and of what the superoptimiser made of it."""
-        from cleave.lowering.run_functions import symbols
-        from cleave.lowering.source import parsed
-
-        ctx, module = parsed(self.optimised)
-        with ctx:
-            return frozenset(name for op in module.body.operations for name in symbols(op.operation))
-
-    def _compiled(self, sizes: Sizes) -> Variant:
-        from cleave.lowering.package import variant_of
-
-        ctx, module = self._lowered(sizes)
-        with ctx:
-            variant = variant_of(module, self.name, sizes=sizes)
-        return replace(variant, plan=self._named(variant.plan))
-
-    def _lowered(self, sizes: Sizes, *, explain: bool = False) -> tuple[ir.Context, ir.Module]:
-        from cleave.lowering.source import parsed
-
-        ctx, module = parsed(self.optimised)
-        with ctx:
-            text = ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-            options = {"aligned": True, "warp_specialise": bool(self._warp_specialise), **self._schedule}
-            self._apply(module, "cleave-schedule", sizes=text, explain=explain, **options)
-            if self._warp_specialise:
-                self._apply(module, "cleave-lower-to-ttgir", chosen=True)
-            else:
-                self._apply(module, "cleave-lower-to-triton")
-        return ctx, module
-
-    def _apply(self, module: ir.Module, name: str, **options: Any) -> None:
-        from cleave.passes import pipelines, registry
-
-        pipelines.run([registry.create(name, **options)], module)
 
 
 def _compiled_for(variant: Variant, target: str) -> Variant:
@@ -417,13 +383,6 @@ def _checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
     return tuple(dict(each) for each in sizes)
 
 
-def _names(static: Any) -> list[str]:
-    names = static.split() if isinstance(static, str) else static
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise CleaveError(f"static={static!r}: names of sizes", notes=('as in static="d e"',))
-    return list(names)
-
-
 def _current_driver() -> Driver:
     """The driver, in a context."""
     from cleave.runtime.cuda_driver import shared_driver
@@ -439,72 +398,3 @@ def bucket(size: int) -> int:
     while found < size:
         found *= RATIO
     return found
-
-
-def jit(
-    function: Callable[..., Any] | None = None,
-    *,
-    facts: Sequence[str] = (),
-    sizes: Sequence[Sizes] = (),
-    static: str | Sequence[str] = "",
-    superopt: bool = True,
-    schedule: Mapping[str, Any] | None = None,
-    tuned: str | os.PathLike[str] | None = None,
-    warp_specialise: bool | None = None,
-) -> Any:
-    """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
-
-        @cleave.jit
-        def attention(q: f16["h m d"], k: f16["h n d"], v: f16["h n e"]) -> f16: ...
-
-    ``facts`` on sizes, such as "n = 16*n16"; ``sizes``, ``static`` ("d e") and the others as in ``Function``.
-    """
-    if function is not None and not inspect.isfunction(function):
-        raise CleaveError(f"a {type(function).__name__} is no function to trace")
-    if function is None:
-        return functools.partial(
-            jit,
-            facts=facts,
-            sizes=sizes,
-            static=static,
-            superopt=superopt,
-            schedule=schedule,
-            tuned=tuned,
-            warp_specialise=warp_specialise,
-        )
-    from cleave.language.trace import parameter_names, trace
-    from cleave.lowering.source import graph_text
-
-    text = graph_text(trace(function, facts))
-    made = Function(
-        text,
-        name=function.__name__,
-        arguments=parameter_names(function),
-        sizes=sizes,
-        static=_names(static),
-        superopt=superopt,
-        schedule=schedule,
-        tuned=tuned,
-        warp_specialise=warp_specialise,
-    )
-    return functools.update_wrapper(made, function)
-
-
-def compile(
-    source: Graph | ir.Module | str | os.PathLike[str],
-    function: str | None = None,
-    *,
-    sizes: Sequence[Sizes] = (),
-    static: str | Sequence[str] = "",
-    superopt: bool = True,
-) -> Function:
-    """A ``Function`` from a graph, an MLIR module (linalg on tensors or our dialect), its text, or a file of it.
-
-    ``function`` chooses one of several; ``sizes`` and ``static`` as in ``Function``. CleaveError, located, for what
-    cannot be read.
-    """
-    from cleave.lowering.source import chosen, text_of
-
-    text = text_of(source)
-    name = chosen(text, function)
-    return Function(text, name=name, sizes=sizes, static=_names(static), superopt=superopt)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cleave.dialects.dims import Dim, Facts, parse
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.tensor_type import TensorType
 from cleave.lowering.source import entry_graph, graph_text
-from cleave.runtime.pitched import Pitched
+from cleave.runtime.pitched import Layouts, Pitched
 from cleave.schedule.rename import viewed
 
 
-def with_pitches(text: str, name: str, pitched: Mapping[int, Pitched]) -> str | None:
+def with_pitches(text: str, name: str, layouts: Layouts) -> str | None:
     """The function alone, whose arguments of these numbers are the row-major tensors around what they were.
 
     A dim that is padded there has a size of its own, a symbol. None where a result is (a view of) such an argument:
     it has no memory of its own then.
     """
     graph, empty_rows = entry_graph(text, name)
-    changed = {graph.inputs[number] for number in pitched}
+    changed = {graph.inputs[number] for number, _ in layouts}
     if any(viewed(output) in changed for output in graph.outputs):
         return None
     rewriter = _Rewriter(graph)
-    for number, layout in pitched.items():
+    for number, layout in layouts:
         rewriter.widen(number, layout)
     return graph_text(rewriter.graph(), empty_rows=empty_rows)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.errors import CleaveError
@@ -16,7 +16,7 @@ from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, address_of, che
 from cleave.runtime.dlpack import DlpackTensor, is_on_host
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.layout import BYTES, Layout
-from cleave.runtime.pitched import Around, Pitched
+from cleave.runtime.pitched import Around, Layouts, Pitched
 
 if TYPE_CHECKING:
     from cleave.runtime.package import Variant
@@ -67,6 +67,27 @@ class Operands:
             Around(value, self.pitched[number][1].shape) if number in self.pitched else value
             for number, value in enumerate(self.values)
         )
+
+    def has_copies(self, tensors: Sequence[Any]) -> bool:
+        """Whether some of these are not read where they lie."""
+        return any(value is not tensor for value, tensor in zip(self.values, tensors, strict=True))
+
+    @property
+    def layouts(self) -> Layouts:
+        """How those that are parts lie."""
+        return tuple(sorted((number, pitched) for number, (pitched, _) in self.pitched.items()))
+
+    def lying(self, layouts: Layouts) -> Operands | None:
+        """The same as parts of the tensors around them in these ways; None where one lies otherwise."""
+        if not self.pitched.keys() <= dict(layouts).keys():
+            return None
+        found: dict[int, tuple[Pitched, Layout]] = {}
+        for number, layout in layouts:
+            around = layout.around(layout_of(f"argument {number}", self.values[number])[0])
+            if around is None:
+                return None
+            found[number] = layout, around
+        return replace(self, pitched=found)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -11,21 +11,27 @@ import io
 import json
 import math
 import os
+import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Kernel, Program
 from cleave.runtime.descriptors import Box
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.runtime.pitched import Parts, generality
 from cleave.runtime.programs import Programs
 from cleave.runtime.remembered import Remembered
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from cleave.runtime.call import Operands
+
+FORMAT, READ = 2, (1, 2)
+"""What is written, and what is read: 1 had no layouts of arguments."""
 _INDEX = "package.json"
 _MALFORMED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
 """What reading a damaged file raises; RuntimeError for encryption and unknown compression."""
@@ -35,7 +41,8 @@ _MALFORMED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, Val
 class Variant:
     """One schedule. ``sizes``: those it was made for. ``ttir``: the text of each kernel. ``label``: says which it is.
 
-    ``binaries``: for each architecture ("sm_90") the kernels by name.
+    ``binaries``: for each architecture ("sm_90") the kernels by name. ``parts``: where the plan is for the row-major
+    tensors around arguments.
     """
 
     plan: LaunchPlan
@@ -43,6 +50,20 @@ class Variant:
     binaries: Mapping[str, Mapping[str, Kernel]] = field(default_factory=dict[str, Mapping[str, Kernel]])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     label: str = ""
+    parts: Parts | None = None
+
+    @property
+    def signature(self) -> LaunchPlan:
+        """With the arguments as callers give them."""
+        return self.parts.plain(self.plan) if self.parts else self.plan
+
+    @property
+    def symbols(self) -> set[str]:
+        """Of all its sizes that callers may give."""
+        from cleave.runtime.choose_sizes import symbols_of
+
+        found = symbols_of(self.plan)
+        return found - self.parts.around_only(self.plan) if self.parts else found
 
     def distance(self, sizes: Mapping[str, int]) -> float:
         """How far from the sizes it was made for these are: the sum of the logarithms of their ratios."""
@@ -68,6 +89,7 @@ class Package:
     # of this object alone: one with other variants, by ``replace``, has its own
     _programs: Programs = field(default_factory=lambda: Programs(_for_target), init=False, compare=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False, compare=False)
+    _remarked: set[str] = field(default_factory=set[str], init=False, compare=False)
 
     def __repr__(self) -> str:
         variants = f"{len(self.variants)} variant{'s' * (len(self.variants) != 1)}"
@@ -85,24 +107,62 @@ class Package:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 
         Tensors may be given by name. On a GPU it returns before they are computed, on ``stream`` or the current one;
-        PyTorch's tensors that are not row-major are copied first. CleaveError, before any launch, for tensors and sizes
-        that do not fit the function or each other.
+        parts of row-major tensors, such as slices and transposed ones, are read where they lie if a variant was made
+        for that, and copied otherwise, as PyTorch's other tensors that are not row-major are. CleaveError, before any
+        launch, for tensors and sizes that do not fit the function or each other.
         """
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known
         from cleave.runtime.bind_sizes import bind_sizes
-        from cleave.runtime.call import Operands, check_names, check_ranks, check_sizes, in_order, run
-        from cleave.runtime.choose_sizes import symbols_of
+        from cleave.runtime.call import check_names, check_ranks, check_sizes, in_order, run
 
         check_sizes(sizes or {})
-        plan = self.variants[0].plan
-        operands = Operands.of(in_order(plan, tensors, named), stream)
+        plan = self.variants[0].signature
+        given = in_order(plan, tensors, named)
+        operands, variants = self._taken(given, stream)
+        known = self._remembered.call(operands.values, sizes, stream) if operands.has_copies(given) else None
+        if known is not None:
+            return known
         check_ranks(plan, operands.shapes)
         if sizes:
-            check_names(self.name, sizes, {name for variant in self.variants for name in symbols_of(variant.plan)})
-        variant = self.nearest(bind_sizes(plan, operands.shapes, sizes).values)
-        results = run(variant, self._programs, operands, sizes or {}, stream, self._remembered)
+            check_names(self.name, sizes, {name for variant in self.variants for name in variant.symbols})
+        bound = bind_sizes(plan, operands.shapes, sizes).values
+        variant = min(variants, key=lambda variant: variant.distance(bound))
+        learnt = {name: bound[name] for name in bound.keys() - plan.extents.keys()} if variant.parts else None
+        results = run(variant, self._programs, operands, sizes or {}, stream, self._remembered, learnt)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _taken(self, tensors: Sequence[Any], stream: int | None) -> tuple[Operands, list[Variant]]:
+        """The operands as the package takes them, and the variants that take them so.
+
+        Where no variant takes parts of tensors as they lie, these are copied. CleaveError where none takes others.
+        """
+        from cleave.runtime.call import Operands
+
+        lying = Operands.of(tensors, stream, parts=True)
+        ways = {variant.parts for variant in self.variants if variant.parts} if lying.pitched else set[Parts]()
+        for parts in sorted(ways, key=lambda parts: generality(parts.layouts)):
+            if fitting := lying.lying(parts.layouts):
+                return fitting, [variant for variant in self.variants if variant.parts == parts]
+        plain = [variant for variant in self.variants if variant.parts is None]
+        if not plain:
+            raise CleaveError(f"package '{self.name}' takes no row-major tensors", notes=(self._layouts(),))
+        if not lying.pitched:
+            return lying, plain
+        self._remark(lying)
+        return Operands.of(tensors, stream), plain
+
+    def _layouts(self) -> str:
+        ways = {variant.parts: variant.parts.spelt() for variant in self.variants if variant.parts}
+        return f"it takes: {'; '.join(ways.values()) or 'row-major tensors'}"
+
+    def _remark(self, operands: Operands) -> None:
+        """Say once for each way in which arguments lie that they are copied."""
+        text = Parts(self.variants[0].signature.arguments, operands.layouts).spelt()
+        if text not in self._remarked:
+            self._remarked.add(text)
+            advice = f"layouts=[{{{text}}}] of Function.package makes kernels that read them where they lie"
+            warnings.warn(f"package '{self.name}' copies arguments at each call; {advice}", stacklevel=4)
 
     def nearest(self, sizes: Mapping[str, int]) -> Variant:
         """The variant for sizes nearest to these."""
@@ -132,8 +192,14 @@ class Package:
                 _add(archive, f"{number}/{target}/{name}.cubin", kernel.cubin)
             binaries[target] = {name: _described(kernel) for name, kernel in kernels.items()}
         plan = json.loads(variant.plan.to_json())
-        kernels, label = list(variant.ttir), variant.label
-        return {"label": label, "sizes": dict(variant.sizes), "plan": plan, "kernels": kernels, "binaries": binaries}
+        return {
+            "label": variant.label,
+            "sizes": dict(variant.sizes),
+            "plan": plan,
+            "kernels": list(variant.ttir),
+            "binaries": binaries,
+            "parts": variant.parts and variant.parts.to_json(),
+        }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""
@@ -161,7 +227,7 @@ class Package:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 index = json.loads(archive.read(_INDEX))
-                if index["format"] != FORMAT:
+                if index["format"] not in READ:
                     raise CleaveError(f"this is a package of format {index['format']}; this Cleave reads {FORMAT}")
                 variants = tuple(_read(archive, number, entry) for number, entry in enumerate(index["variants"]))
                 if not variants:
@@ -190,7 +256,8 @@ def _read(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Varia
         for target, kernels in entry["binaries"].items()
     }
     sizes = {name: int(size) for name, size in entry["sizes"].items()}
-    return Variant(LaunchPlan.from_json(json.dumps(entry["plan"])), ttir, binaries, sizes, entry["label"])
+    plan, parts = LaunchPlan.from_json(json.dumps(entry["plan"])), entry.get("parts")
+    return Variant(plan, ttir, binaries, sizes, entry["label"], Parts.from_json(parts) if parts else None)
 
 
 def _kernel(described: dict[str, Any], cubin: bytes) -> Kernel:

@@ -8,10 +8,14 @@ tensor, and a slice of it, which costs no copy.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from cleave.dialects.dims import Dim
+from cleave.errors import CleaveError
 from cleave.runtime.cuda_tensors import ALIGNMENT, address_of, layout_of
+from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
 from cleave.runtime.layout import BYTES, LARGEST_EXTENT, Layout
 
 
@@ -45,6 +49,106 @@ class Pitched:
             pitches.append(pitch)
         padded = tuple(pitch != extents[axis] for axis, pitch in zip(order, pitches, strict=True))
         return Pitched(tuple(order), padded), Layout.row_major(pitches)
+
+    @staticmethod
+    def parse(text: str, names: Sequence[str]) -> Pitched:
+        """From the names of a tensor's dims as they lie in memory, ``+`` behind each that is padded: "n h+ d"."""
+        words = text.split()
+        order = [word.removesuffix("+") for word in words]
+        if sorted(order) != sorted(names):
+            notes = ("the names of all dims as they lie in memory, the outermost first, as in 'm k+'",)
+            raise CleaveError(f"the layout '{text}' is none of a tensor with the dims {', '.join(names)}", notes=notes)
+        if words and words[0].endswith("+"):
+            notes = (f"write '{words[0][:-1]} {' '.join(words[1:])}'",)
+            raise CleaveError(f"the layout '{text}' has a padded outermost dim, which makes no difference", notes=notes)
+        return Pitched(tuple(names.index(name) for name in order), tuple(word.endswith("+") for word in words))
+
+    def spelt(self, names: Sequence[str]) -> str:
+        """The text that ``parse`` reads."""
+        return " ".join(names[axis] + "+" * pad for axis, pad in zip(self.order, self.padded, strict=True))
+
+    def around(self, layout: Layout) -> Layout | None:
+        """The row-major tensor around one that lies so; None where it does not."""
+        extents, strides = layout.shape, layout.strides
+        if len(extents) != len(self.order) or 0 in extents:
+            return None
+        pitches: list[int] = []
+        step = 1  # from one element along the axis to the next
+        for place in reversed(range(len(self.order))):
+            axis = self.order[place]
+            if extents[axis] > 1 and strides[axis] != step:
+                return None
+            outer = next((strides[a] for a in reversed(self.order[:place]) if extents[a] > 1), None)
+            pitch = extents[axis]
+            if self.padded[place] and outer is not None:
+                pitch, rest = divmod(outer, step)
+                if rest or not extents[axis] <= pitch <= LARGEST_EXTENT:
+                    return None
+            pitches.append(pitch)
+            step *= pitch
+        return Layout.row_major(pitches[::-1])
+
+    def joined(self, other: Pitched) -> Pitched:
+        """For what lies like this or like another of the same order."""
+        return Pitched(self.order, tuple(a or b for a, b in zip(self.padded, other.padded, strict=True)))
+
+
+Layouts = tuple[tuple[int, Pitched], ...]
+"""How arguments of some numbers lie; the others are row-major."""
+
+
+def generality(layouts: Layouts) -> tuple[int, int]:
+    """By which those stand first that are for the fewest tensors: their code is the quickest."""
+    return len(layouts), sum(sum(pitched.padded) for _, pitched in layouts)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The arguments as they are given, where a plan takes the row-major tensors around those of these ``layouts``."""
+
+    arguments: tuple[TensorSpec, ...]
+    layouts: Layouts
+
+    def spelt(self) -> str:
+        """As in ``"x": "m k+", "w": "n k"``."""
+        specs = [(self.arguments[number], layout) for number, layout in self.layouts]
+        return ", ".join(f'"{spec.name}": "{layout.spelt(names_of(spec))}"' for spec, layout in specs)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Parts:
+        """What ``to_json`` gave, read back from JSON; ValueError where it is something else."""
+        arguments = tuple(
+            TensorSpec(spec["name"], spec["dtype"], tuple(spec["dims"]), tuple(spec["extents"]))
+            for spec in data["arguments"]
+        )
+        layouts = tuple(
+            (int(number), Pitched(tuple(layout["order"]), tuple(layout["padded"])))
+            for number, layout in data["layouts"]
+        )
+        for number, layout in layouts:
+            if sorted(layout.order) != list(range(len(arguments[number].dims))):
+                raise ValueError(f"argument {number} has other dims than its layout")
+        return Parts(arguments, layouts)
+
+    def around_only(self, plan: LaunchPlan) -> set[str]:
+        """The symbols of the tensors around: callers know nothing of them."""
+        return _symbols(plan.arguments) - _symbols(self.arguments)
+
+    def plain(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan as its callers see it, without steps."""
+        return replace(plan, arguments=self.arguments, steps=(), results=(), aligned=None)
+
+
+def _symbols(arguments: Sequence[TensorSpec]) -> set[str]:
+    return {symbol for spec in arguments for text in spec.dims for symbol in Dim.parse(text).size.symbols}
+
+
+def names_of(spec: TensorSpec) -> list[str]:
+    """Of its dims."""
+    return [Dim.parse(text).name for text in spec.dims]
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,8 @@ def test_what_the_compiler_refuses_is_replaced_by_the_launches_it_stands_for() -
         (lambda: cleave.jit(3), "a int is no function to trace"),  # type: ignore[arg-type]
         (lambda: cleave.compile(None), "a NoneType is no program"),  # type: ignore[arg-type]
         (lambda: Function("", name="f", sizes="m=3"), "a list of dictionaries"),  # type: ignore[arg-type]
+        (lambda: Function(attention.source, name="attention", sizes=[{"m": -3}]), "the size 'm' is -3"),
+        (lambda: Function(attention.source, name="attention", sizes=[{"q": 3}]), "attention has no size 'q'"),
         (lambda: cleave.jit(static="d f")(attention.__wrapped__), "attention has no size 'f'"),  # type: ignore[attr-defined]
         (lambda: cleave.jit(static=3)(attention.__wrapped__), "names of sizes"),  # type: ignore[arg-type]
         (lambda: attention.specialised(q=3), "attention has no size 'q'"),

@@ -1,0 +1,173 @@
+"""From the text of a function to what runs: algebra once, on symbols; schedules and kernels for sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from cleave.dialects.dims import Dim
+from cleave.runtime.pitched import Layouts, Parts
+
+if TYPE_CHECKING:
+    from cleave.bindings import ir
+    from cleave.lowering.targets import Target
+    from cleave.runtime.launch_plan import LaunchPlan
+    from cleave.runtime.package import Variant
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One function of a module and the options of its compilation, which are those of ``Function``.
+
+    ``parts``: where it takes the row-major tensors around arguments.
+    """
+
+    source: str
+    name: str
+    arguments: tuple[str, ...]
+    superopt: bool
+    schedule: Mapping[str, Any]
+    warp_specialise: bool | None
+    parts: Parts | None = None
+
+    def around(self, layouts: Layouts) -> Compilation | None:
+        """Of the same function of the row-major tensors around parts; None if a result is such an argument."""
+        from cleave.lowering.pitches import with_pitches
+
+        text = with_pitches(self.source, self.name, layouts)
+        return None if text is None else replace(self, source=text, parts=Parts(self.signature.arguments, layouts))
+
+    # --- the source ---
+
+    @property
+    def signature(self) -> LaunchPlan:
+        """The arguments and what is known of the sizes, without steps."""
+        return self._read[0]
+
+    @property
+    def free(self) -> frozenset[str]:
+        """The symbols of the source that no argument binds."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[LaunchPlan, frozenset[str]]:
+        from cleave.bindings import ir
+        from cleave.dialects.cleave import facts_of
+        from cleave.lowering import run_functions
+        from cleave.lowering.source import parsed
+        from cleave.runtime.launch_plan import LaunchPlan
+
+        ctx, module = parsed(self.source)
+        with ctx, ir.Location.unknown():
+            _apply(module, "cleave-import-linalg")
+            func = run_functions.entry(module, self.name)
+            arguments, _ = run_functions.signature(func)
+            facts, dims = facts_of(func), [Dim.parse(text) for spec in arguments for text in spec.dims]
+            extents = {
+                str(dim.size): extent
+                for spec in arguments
+                for dim, extent in zip(map(Dim.parse, spec.dims), spec.extents, strict=True)
+                if extent is not None and str(dim.size) in dim.size.symbols
+            }
+            bound = {symbol for dim in dims for symbol in facts.simplify(dim.size).symbols} | extents.keys()
+            plan = LaunchPlan(self.name, tuple(arguments), (), (), facts.texts, extents)
+            return self._with_names(plan), frozenset(run_functions.symbols(func) - bound)
+
+    def _with_names(self, plan: LaunchPlan) -> LaunchPlan:
+        return plan.with_argument_names(self.arguments) if self.arguments else plan
+
+    # --- the algebra ---
+
+    @cached_property
+    def optimised(self) -> str:
+        """The module with the source and its alternatives, as MLIR."""
+        from cleave.lowering.source import parsed
+
+        ctx, module = parsed(self.source)
+        with ctx:
+            _apply(module, "cleave-import-linalg")
+            if self.superopt:
+                _apply(module, "cleave-superopt")
+            return str(module)
+
+    def alternatives(self) -> str:
+        """The source and what the superoptimiser found beside it, each with its cost on symbols."""
+        from cleave.dialects.cleave import plain
+        from cleave.lowering.source import parsed
+        from cleave.passes.functions import name_of
+
+        _, module = parsed(self.optimised)
+        rows = [
+            f"{name_of(op.operation)}: {plain('string', op.operation.attributes['cleave.cost'])}"
+            for op in module.body.operations
+            if "cleave.cost" in op.operation.attributes
+        ]
+        return "".join(f"{row}\n" for row in rows)
+
+    @cached_property
+    def known_sizes(self) -> frozenset[str]:
+        """The symbols of the source as it is called, and of what the superoptimiser made of it."""
+        from cleave.lowering.run_functions import symbols
+        from cleave.lowering.source import parsed
+
+        ctx, module = parsed(self.optimised)
+        with ctx:
+            found = frozenset(name for op in module.body.operations for name in symbols(op.operation))
+        return found - self.parts.around_only(self.signature) if self.parts else found
+
+    # --- schedules ---
+
+    def lowered(self, sizes: Sizes, *, explain: bool = False) -> tuple[ir.Context, ir.Module]:
+        """The module of host function and kernels for these sizes."""
+        from cleave.lowering.source import parsed
+
+        ctx, module = parsed(self.optimised)
+        with ctx:
+            options = {"aligned": True, "warp_specialise": bool(self.warp_specialise), **self.schedule}
+            _apply(module, "cleave-schedule", sizes=_spelt(sizes), explain=explain, **options)
+            if self.warp_specialise:
+                _apply(module, "cleave-lower-to-ttgir", chosen=True)
+            else:
+                _apply(module, "cleave-lower-to-triton")
+        return ctx, module
+
+    def variant(self, sizes: Sizes) -> Variant:
+        """The model's choice for these sizes."""
+        from cleave.lowering.package import variant_of
+
+        ctx, module = self.lowered(sizes)
+        with ctx:
+            return self._own(variant_of(module, self.name, sizes=sizes))
+
+    def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
+        """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""
+        from cleave.passes import registry
+        from cleave.schedule.warp_specialised import ARCHITECTURES
+        from cleave.tuner.candidates import variants
+
+        possible = bool(targets) and all(target.name in ARCHITECTURES for target in targets)
+        specialise = possible if self.warp_specialise is None else self.warp_specialise
+        options = {"warp_specialise": specialise, **self.schedule}
+        schedule = cast(Any, registry.create("cleave-schedule", sizes=_spelt(sizes), **options))
+        every = self.warp_specialise is True
+        found = variants(self.optimised, self.name, schedule, count, targets, ablations=every)
+        return [self._own(variant) for variant in found]
+
+    def _own(self, variant: Variant) -> Variant:
+        """With the names of the arguments, and how these lie. What the source leaves open is no schedule's choice."""
+        plan = self._with_names(variant.plan.without_choices(self.free))
+        return replace(variant, plan=plan, parts=self.parts)
+
+
+def _spelt(sizes: Sizes) -> str:
+    return ",".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+
+
+def _apply(module: ir.Module, name: str, **options: Any) -> None:
+    from cleave.passes import pipelines, registry
+
+    pipelines.run([registry.create(name, **options)], module)

@@ -1,0 +1,85 @@
+"""The front ends: ``jit`` makes a ``Function`` of a Python function, ``compile`` of MLIR or a graph."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
+from cleave.function import Function, Sizes
+
+if TYPE_CHECKING:
+    from cleave.bindings import ir
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    facts: Sequence[str] = (),
+    sizes: Sequence[Sizes] = (),
+    static: str | Sequence[str] = "",
+    superopt: bool = True,
+    schedule: Mapping[str, Any] | None = None,
+    tuned: str | os.PathLike[str] | None = None,
+    warp_specialise: bool | None = None,
+) -> Any:
+    """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
+
+        @cleave.jit
+        def attention(q: f16["h m d"], k: f16["h n d"], v: f16["h n e"]) -> f16: ...
+
+    ``facts`` on sizes, such as "n = 16*n16"; ``sizes``, ``static`` ("d e") and the others as in ``Function``.
+    """
+    options = {
+        "sizes": sizes,
+        "static": _names(static),
+        "superopt": superopt,
+        "schedule": schedule,
+        "tuned": tuned,
+        "warp_specialise": warp_specialise,
+    }
+    decorate = functools.partial(_traced, facts=facts, options=options)
+    return decorate if function is None else decorate(function)
+
+
+def _traced(function: Callable[..., Any], facts: Sequence[str], options: Mapping[str, Any]) -> Function:
+    from cleave.language.trace import parameter_names, trace
+    from cleave.lowering.source import graph_text
+
+    if not inspect.isfunction(function):
+        raise CleaveError(f"a {type(function).__name__} is no function to trace")
+    text, names = graph_text(trace(function, facts)), parameter_names(function)
+    made = Function(text, name=function.__name__, arguments=names, **options)
+    functools.update_wrapper(made, function)
+    return made
+
+
+def compile(
+    source: Graph | ir.Module | str | os.PathLike[str],
+    function: str | None = None,
+    *,
+    sizes: Sequence[Sizes] = (),
+    static: str | Sequence[str] = "",
+    superopt: bool = True,
+) -> Function:
+    """A ``Function`` from a graph, an MLIR module (linalg on tensors or our dialect), its text, or a file of it.
+
+    ``function`` chooses one of several; ``sizes`` and ``static`` as in ``Function``. CleaveError, located, for what
+    cannot be read.
+    """
+    from cleave.lowering.source import chosen, text_of
+
+    text = text_of(source)
+    name = chosen(text, function)
+    return Function(text, name=name, sizes=sizes, static=_names(static), superopt=superopt)
+
+
+def _names(static: Any) -> list[str]:
+    names = static.split() if isinstance(static, str) else static
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise CleaveError(f"static={static!r}: names of sizes", notes=('as in static="d e"',))
+    return list(names)
