@@ -6,6 +6,7 @@ The search and the scheduler work on these; ``cleave.passes.graph_io`` converts 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from typing import Any
 
 from cleave.dialects import ops
 from cleave.dialects.dims import NO_FACTS, Answer, Dim, Facts, Size, const, parse, sym
+from cleave.dialects.size import from_atom
 from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 
@@ -95,7 +97,7 @@ class Graph:
             for name in value.attrs["over"]:
                 size = value.operands[0].size(name)
                 if not size.symbols <= self.extents.keys():
-                    nonempty.append(f"1 <= {size}")
+                    nonempty += [f"1 <= {factor}" for factor in _factors(size)]
                 elif size.evaluate(self.extents) == 0:
                     text = f"{value.attrs['kind']} over the empty dimension '{name}' has no value"
                     raise CleaveError(text, value.location)
@@ -128,6 +130,18 @@ class Graph:
         outputs = tuple(new[value] for value in self.outputs)
         return Graph(self.name, tuple(new[value] for value in self.inputs), outputs, self.facts, self.extents)
 
+    def with_sizes(self, known: Mapping[str, int]) -> Graph:
+        """The graph in which these symbols, which are no dim's own, are numbers."""
+        new: dict[Value, Value] = {}
+        for value in self.topological():
+            operands = tuple(new[operand] for operand in value.operands)
+            dims = tuple(Dim(dim.name, dim.size.substitute(known)) for dim in value.dims)
+            attrs = {key: _with_sizes(key, text, known) for key, text in value.attrs.items()}
+            new[value] = replace(value, operands=operands, type=TensorType(dims, value.dtype), attrs=attrs)
+        facts = Facts.parse(text for text in self.facts.given(known).texts if not known.keys() & _words(text))
+        inputs, outputs = (tuple(new[value] for value in values) for values in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs, facts=facts)
+
     def __str__(self) -> str:
         names = {value: f"%{index}" for index, value in enumerate(self.topological())}
         lines = [f"graph @{self.name}"]
@@ -136,6 +150,30 @@ class Graph:
             attrs = "".join(f" {key}={attr}" for key, attr in value.attrs.items())
             lines.append(f"  {name} = {value.op}({operands}){attrs} : {value.type}")
         return "\n".join([*lines, f"  return {', '.join(names[value] for value in self.outputs)}"])
+
+
+def _factors(size: Size) -> list[Size]:
+    """Sizes that are positive if their product ``size`` is: itself, unless it is one term."""
+    if len(size.terms) != 1:
+        return [size]
+    ((monomial, _),) = size.terms
+    return [from_atom(atom) for atom in monomial]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _with_sizes(key: str, attribute: Any, known: Mapping[str, int]) -> Any:
+    """An attribute of an op in which symbols are numbers: a size, dims, or anything else, which stays as it is."""
+    if key == "offset":
+        return str(parse(attribute).substitute(known))
+    if isinstance(attribute, list | tuple):
+        return [_with_sizes(key, text, known) for text in attribute]  # pyright: ignore[reportUnknownVariableType]
+    if key in ("into", "to", "dim") and "=" in attribute:
+        name, size = Dim.parse(attribute)
+        return str(Dim(name, size.substitute(known)))
+    return attribute
 
 
 def _split_covers(value: Value) -> Iterator[tuple[Size, Size]]:

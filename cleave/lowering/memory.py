@@ -176,10 +176,13 @@ class MemoryBuilder:
         return Tile(inside, tile.names, tile.shape, "i1")
 
     def _clamped(self, rest: Scalar) -> ir.Value:
-        """In i32, to compare with a tile's range; larger than any tile is as good as larger still."""
+        """In i32, to compare with a tile's range; larger than any tile is as good as larger still.
+
+        Both limits are multiples of all vectors, so that what is known to be one still is.
+        """
         if not fits(rest.low, rest.high):
-            limit = self.scalars.constant(2**30)
-            rest = self.scalars.arith("minsi", self.scalars.arith("maxsi", rest, self.scalars.constant(-1)), limit)
+            least, most = (self.scalars.constant(limit) for limit in (-(2**30), 2**30))
+            rest = self.scalars.arith("minsi", self.scalars.arith("maxsi", rest, least), most)
         return self.scalars.narrowed_value(rest)
 
 

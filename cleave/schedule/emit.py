@@ -25,7 +25,7 @@ from cleave.schedule.ranges import Trips, growing
 from cleave.schedule.reduction import PartialReductions
 from cleave.schedule.region import Region
 from cleave.schedule.reindex import is_of_equal_elements
-from cleave.schedule.rename import renamed
+from cleave.schedule.rename import renamed, viewed
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_order import tile_order
@@ -82,6 +82,12 @@ def roles_of(arguments: Mapping[Value, Ref]) -> dict[Ref, Ref]:
     return {argument: other for argument, other in same.items() if argument is not other}
 
 
+def _reference(value: Value) -> Ref:
+    """A tensor in memory, or a view of one."""
+    whole = viewed(value)
+    return Ref(value.type, whole.dims[-1].size if whole is not value and whole.dims else None)
+
+
 class Emitter:
     """Builds what a region computes: a whole kernel or, where the spans of the grid's dims are given, within one."""
 
@@ -93,7 +99,7 @@ class Emitter:
         self.partials = PartialReductions(self)
         self.grouping = Grouping(region, tiling, fusion)
         self.loops = Loops(self, tiling, self.grouping, self.spans)
-        self.arguments = {value: Ref(value.type) for value in (*region.reads, *region.outputs)}
+        self.arguments = {value: _reference(value) for value in (*region.reads, *region.outputs)}
 
     # --- the kernel ---
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cleave.dialects.dims import const
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.candidates import LONG, NO_PIPELINE, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost, workload
 from cleave.schedule.emit import Emitted
 from cleave.schedule.explore import Score
+from cleave.schedule.free_symbols import free_symbols
+from cleave.schedule.part_lengths import in_whole_vectors, part_lengths
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
@@ -23,10 +26,13 @@ from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Launch, TileProgram
 from cleave.schedule.tiling import Fusion
 
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-"""Numbers of parts that the scheduler considers for a split; a launch may take any."""
-STARTS = (2, 8, 24)
-"""Numbers of parts with which schedules are first compared."""
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Numbers of parts that the scheduler considers for a split, beside those that fill the GPU; a launch may take any."""
+WAVES = 4
+"""Blocks for each multiprocessor with which numbers of parts fill it."""
+STARTS = (2, 8, 24, 128)
+SHORTEST = 128
+"""Numbers of parts with which schedules are first compared, where a part has as many elements as the second says."""
 COARSE = 16
 """Tilings on which partitions are judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
@@ -91,7 +97,7 @@ class Schedules:
     """
 
     def __init__(self, graph: Graph, options: ScheduleOptions, candidates: Candidates | None = None) -> None:
-        self.graph, self.options = in_memory_order(graph), options
+        self.graph, self.options = _schedulable(graph, options), options
         self.candidates = candidates or _no_candidates(graph, options)
 
     def best(self, tilings: int) -> Scheduled:
@@ -100,7 +106,7 @@ class Schedules:
 
     def finalists(self, tilings: int) -> list[Scheduled]:
         """The best schedules that write different values to memory, best first."""
-        free, options = _free_symbols(self.graph), self.options
+        free, options = free_symbols(self.graph), self.options
         if not free - options.sizes.keys():
             return self._at(options.sizes, tilings)
         sizes, first = self._first_counts(free, min(COARSE, tilings))
@@ -111,7 +117,12 @@ class Schedules:
     def _first_counts(self, free: set[str], tilings: int) -> tuple[Mapping[str, int], Scheduled]:
         """Few, some or many parts: with which of these the best of few tilings is fastest."""
         starts = [{**dict.fromkeys(sorted(free), count), **self.options.sizes} for count in STARTS]
-        return min(((sizes, self._at(sizes, tilings)[0]) for sizes in starts), key=lambda pair: pair[1].seconds)
+        long = [sizes for sizes in starts if self._longest_part(sizes) >= SHORTEST] or starts[:1]
+        return min(((sizes, self._at(sizes, tilings)[0]) for sizes in long), key=lambda pair: pair[1].seconds)
+
+    def _longest_part(self, sizes: Mapping[str, int]) -> int:
+        known = {**default_sizes(self.graph, sizes), **self.graph.extents}
+        return max((length.evaluate(known) for length in part_lengths(self.graph)), default=SHORTEST)
 
     def _at(self, sizes: Mapping[str, int], tilings: int) -> list[Scheduled]:
         return _Scheduler(self.graph, replace(self.options, sizes=sizes), self.candidates).run(tilings)
@@ -123,10 +134,14 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
     found: dict[frozenset[tuple[str, int]], Candidates] = {}
     schedules: list[Schedules] = []
     for graph in graphs:
-        ordered = in_memory_order(graph).deduplicated(made)
+        ordered = _schedulable(graph, options).deduplicated(made)
         candidates = found.setdefault(frozenset(graph.extents.items()), _no_candidates(graph, options))
         schedules.append(Schedules(ordered, options, candidates))
     return schedules
+
+
+def _schedulable(graph: Graph, options: ScheduleOptions) -> Graph:
+    return in_memory_order(in_whole_vectors(graph, options.sizes))
 
 
 def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:
@@ -134,21 +149,19 @@ def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:
     return Candidates(graph.extents, options.target, fusion, warp_specialise=options.warp_specialise)
 
 
-def _free_symbols(graph: Graph) -> set[str]:
-    """Symbols of dims that neither an input's size nor a definition among the facts fixes."""
-
-    def symbols(values: Iterable[Value]) -> set[str]:
-        sizes = {dim.size for value in values for dim in value.dims}
-        return {symbol for size in sizes for symbol in graph.facts.simplify(size).symbols}
-
-    return symbols(graph.topological()) - symbols(graph.inputs) - graph.extents.keys()
-
-
 def _best_count(name: str, scheduled: Scheduled, sizes: Mapping[str, int], options: ScheduleOptions) -> int:
     """The number of parts of least predicted time for the program in hand."""
     graph = scheduled.program.graph
     known = {**default_sizes(graph, sizes), **graph.extents}
-    return min(PARTS, key=lambda count: program_cost(scheduled.program, {**known, name: count}, options.target))
+    counts = dict.fromkeys((*PARTS, *_filling(name, scheduled.program, known, options.target)))
+    return min(counts, key=lambda count: program_cost(scheduled.program, {**known, name: count}, options.target))
+
+
+def _filling(name: str, program: TileProgram, sizes: Mapping[str, int], target: Target) -> list[int]:
+    """Numbers of parts with which the kernel of most blocks fills the GPU, once and several times."""
+    grids = [math.prod(kernel.grid, start=const(1)) for kernel in program.kernels]
+    blocks = max((grid.evaluate({**sizes, name: 1}) for grid in grids if name in grid.symbols), default=0)
+    return [count for wave in range(1, WAVES + 1) if blocks and (count := wave * target.sms // blocks)]
 
 
 def default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

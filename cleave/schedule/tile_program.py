@@ -22,9 +22,13 @@ LOADS = frozenset(("load", "gather_load"))
 
 @dataclass(frozen=True, eq=False)
 class Ref:
-    """An SSA value of a kernel; equality is identity."""
+    """An SSA value of a kernel; equality is identity.
+
+    ``row``: of a tensor in memory, how many elements the rows have of which its own are parts, if they are.
+    """
 
     type: TensorType | None = None
+    row: Size | None = None
 
     @cached_property
     def names(self) -> tuple[str, ...]:

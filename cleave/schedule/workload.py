@@ -334,12 +334,13 @@ def _compulsory(kernel: Kernel, sizes: Mapping[str, int], work: Workload) -> flo
 
 
 def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:
-    """Bytes that a thread reads at once from a tensor: what the sizes of its rows are known to be a multiple of."""
+    """Bytes that a thread reads at once from a tensor: what the sizes of its rows, and of those that they are parts of,
+    are known to be a multiple of."""
     width = BYTES.get(argument.tile.dtype, 1)
     if not argument.tile.dims:
         return width
-    size = argument.tile.dims[-1].size.substitute(known)
-    multiple = math.gcd(*(coefficient for _, coefficient in size.terms))
+    sizes = [argument.tile.dims[-1].size, *([argument.row] if argument.row else [])]
+    multiple = math.gcd(*(coefficient for size in sizes for _, coefficient in size.substitute(known).terms))
     return max(width, math.gcd(VECTOR, multiple * width))
 
 

@@ -8,6 +8,15 @@ from cleave.dialects.dims import Dim, parse, sym
 from cleave.dialects.graph import Graph
 
 
+def numbered(letter: str) -> tuple[str, ...]:
+    """Names that begin with a letter, the shortest first."""
+    return (letter, *(f"{letter}{number}" for number in range(1, 100)))
+
+
+COUNTS, UNITS = numbered("s"), numbered("u")
+"""Names of symbols that the search invents: how many parts a split has, and what a part's length is a multiple of."""
+
+
 def symbols_of(graph: Graph) -> list[str]:
     """All symbols of the graph's dims, sorted."""
     return sorted({s for value in graph.topological() for dim in value.dims for s in dim.size.symbols})
@@ -32,8 +41,11 @@ def reduced_symbols(graph: Graph) -> set[str]:
 
 
 def completed(graph: Graph, sizes: Mapping[str, int], parts: int, fixed: Mapping[str, int]) -> dict[str, int]:
-    """The sizes and what follows: definitions among the facts, room for slices, ``parts`` for split counts."""
-    result = {**dict.fromkeys(("s", *(f"s{i}" for i in range(1, 100))), parts), **sizes, **fixed}
+    """The sizes and what follows: definitions among the facts, room for slices, ``parts`` for split counts.
+
+    Of parts of any length the shortest: so that at small sizes several have elements.
+    """
+    result = {**dict.fromkeys(COUNTS, parts), **dict.fromkeys(UNITS, 1), **sizes, **fixed}
     for value in graph.topological():
         if value.op == "slice":
             whole = str(value.operands[0].size(value.attrs["dim"]))

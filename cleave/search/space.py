@@ -40,10 +40,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Cut:
-    """A dimension that this space computes in parts."""
+    """A dimension that this space computes in parts of any length that is a multiple of ``unit``, a symbol."""
 
     size: Size
     pair: Pair
+    unit: str
 
 
 class Space:

@@ -9,6 +9,7 @@ from cleave.dialects.graph import Graph, Value
 from cleave.search.binders import Algebra
 from cleave.search.candidates import lines_of
 from cleave.search.check import Checker
+from cleave.search.check_sizes import UNITS
 from cleave.search.cost import cost_of
 from cleave.search.lift import Lifter
 from cleave.search.limits import Limits
@@ -59,7 +60,8 @@ class _InParts:
     def run(self) -> SearchResult:
         groups, results = self._search_parts()
         symbols = {s for value in self.source.topological() for dim in value.dims for s in dim.size.symbols}
-        sizes = nominal_sizes(symbols, self.taken - symbols, self.source.extents)
+        invented = self.taken - symbols
+        sizes = nominal_sizes(symbols, invented, invented.intersection(UNITS), self.source.extents)
         stitcher = Stitcher(self.source, self.parts, groups, results, sizes)
         self.progress(f"the whole of {len(self.parts)} parts")
         alternatives = self._alternatives(stitcher)

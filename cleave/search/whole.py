@@ -12,6 +12,7 @@ from cleave.search.binders import Algebra
 from cleave.search.candidates import Candidates
 from cleave.search.certificate import Certificate
 from cleave.search.check import Checker
+from cleave.search.check_sizes import COUNTS, UNITS, numbered
 from cleave.search.cost import cost_of
 from cleave.search.draws import centred_inputs
 from cleave.search.emit import Emission, Emitter
@@ -28,6 +29,8 @@ from cleave.search.space import Cut, Space
 from cleave.search.terms import OutOfFuel, Poly, show
 
 MAX_PROFILES = 3
+PARTS = numbered("t")
+"""Names for the dim along one part."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class WholeSearch:
         self.statistics = Statistics()
         self.rejected: list[Rejected] = []
         self.counts: list[str] = []  # the symbols that count parts
+        self.units: list[str] = []  # those that the parts' lengths are multiples of
         self.candidates: Candidates | None = None
         self.means = centred_inputs(graph)
 
@@ -123,15 +127,12 @@ class WholeSearch:
             *self.algebra.sizes,
             *(s for value in self.source.topological() for d in value.dims for s in d.size.symbols),
         }
-        names: list[str] = []
-        for letter in ("s", "t"):
-            name = next(n for n in (letter, *(f"{letter}{i}" for i in range(1, 100))) if n not in taken)
-            taken.add(name)
-            self.taken.add(name)
-            names.append(name)
-        self.counts.append(names[0])
-        outer, inner = Dim(names[0], sym(names[0])), Dim(names[1], ceildiv(size, sym(names[0])))
-        return Cut(size, self.lifter.pair(outer, inner, size))
+        count, part, unit = (next(name for name in names if name not in taken) for names in (COUNTS, PARTS, UNITS))
+        self.taken.update((count, part, unit))
+        self.counts.append(count)
+        self.units.append(unit)
+        length = sym(unit) * ceildiv(size, sym(count) * sym(unit))
+        return Cut(size, self.lifter.pair(Dim(count, sym(count)), Dim(part, length), size), unit)
 
     def _search(self, start: _Start, goals: list[Poly], cuts: tuple[Cut, ...], label: str) -> None:
         """The space of the last of ``cuts``, from a program in which those before it are made."""
@@ -143,7 +144,8 @@ class WholeSearch:
         self.statistics.nodes += sum(map(len, space.nodes.values()))
         self.statistics.spaces.append(f"{label}: {len(space.nodes)} classes")
         self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
-        facts = Facts.parse((*self.source.facts.texts, *(f"1 <= {cut.pair.outer}" for cut in cuts)))
+        positive = [f"1 <= {name}" for cut in cuts for name in (cut.pair.outer, cut.unit)]
+        facts = Facts.parse((*self.source.facts.texts, *positive))
         emission = Emission(space, self.feeds, facts, cuts)
         sizes = [str(cut.size) for cut in cuts]
         for plan in self._plans(space, goals):
@@ -184,7 +186,7 @@ class WholeSearch:
 
     def _nominal(self) -> dict[str, int]:
         symbols = {s for size in self.algebra.sizes.values() for s in size.symbols}
-        return nominal_sizes(symbols, self.counts, self.source.extents)
+        return nominal_sizes(symbols, self.counts, self.units, self.source.extents)
 
     def _result(self, certificate: Certificate) -> SearchResult:
         source = Alternative(self.source, cost_of(self.source), certificate)
@@ -197,10 +199,12 @@ class WholeSearch:
         return SearchResult((source, *kept), replace(self.statistics), tuple(self.rejected))
 
 
-def nominal_sizes(symbols: Iterable[str], counts: Iterable[str], extents: Mapping[str, int]) -> dict[str, int]:
+def nominal_sizes(
+    symbols: Iterable[str], counts: Iterable[str], units: Iterable[str], extents: Mapping[str, int]
+) -> dict[str, int]:
     """Sizes that rank programs: static ones as they are, others of ordinary magnitude; ``counts`` number parts."""
     ordinary = {name: 512 + 16 * i for i, name in enumerate(sorted(symbols))}
-    return {**ordinary, **dict.fromkeys(counts, 16), **extents}
+    return {**ordinary, **dict.fromkeys(counts, 16), **dict.fromkeys(units, 1), **extents}
 
 
 def _has(graph: Graph, cuts: Sequence[Cut]) -> bool:

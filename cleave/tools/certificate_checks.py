@@ -15,7 +15,7 @@ import numpy as np
 
 from cleave.bindings import MLIRError, context, ir
 from cleave.dialects.dims import Dim, parse
-from cleave.dialects.graph import Graph, Value
+from cleave.dialects.graph import Graph
 from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph, to_graph
@@ -142,17 +142,18 @@ def symbols_of(*graphs: Graph) -> list[str]:
 def draw_sizes(
     source: Graph, other: Graph, facts: Sequence[str], pinned: Mapping[str, int], rng: random.Random, largest: int
 ) -> dict[str, int]:
-    """Random small sizes that the facts allow, of splits that do not divide where there are any."""
-    symbols, fallback = symbols_of(source, other), None
+    """Random small sizes that the facts allow, of splits in several parts that do not divide where there are any."""
+    found: list[dict[str, int]] = []
+    least = {name: 1 if f"1 <= {name}" in facts else 2 for name in symbols_of(source, other)}
     for _ in range(200):
-        sizes = {name: rng.randint(2, largest) for name in symbols} | dict(pinned)
+        sizes = {name: rng.randint(low, largest) for name, low in least.items()} | dict(pinned)
         if all(_holds(fact, sizes) for fact in facts):
-            if _ragged(other, sizes):
-                return sizes
-            fallback = sizes
-    if fallback is None:
+            found.append(sizes)
+            if _uneven(other, sizes) == 1:
+                break
+    if not found:
         raise CleaveError(f"no sizes up to {largest} satisfy the facts: {', '.join(facts)}")
-    return fallback
+    return max(reversed(found), key=lambda sizes: _uneven(other, sizes))
 
 
 def _holds(fact: str, sizes: Mapping[str, int]) -> bool:
@@ -163,15 +164,15 @@ def _holds(fact: str, sizes: Mapping[str, int]) -> bool:
     return a <= b if relation == "<=" else a < b if relation == "<" else a == b
 
 
-def _ragged(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    """Whether every split has a part past the end, but for those of a static dim."""
+def _uneven(graph: Graph, sizes: Mapping[str, int]) -> float:
+    """How much of this holds of the splits: several parts have elements, and (half as much) the last one not all."""
     splits = [v for v in graph.topological() if v.op == "split" and "ceildiv" in str(v.attrs["into"])]
-    return all(_extent(v, sizes) > v.operands[0].size(v.attrs["dim"]).evaluate(sizes) for v in splits)
-
-
-def _extent(split: Value, sizes: Mapping[str, int]) -> int:
-    outer, inner = (Dim.parse(text).size.evaluate(sizes) for text in split.attrs["into"])
-    return outer * inner
+    held: list[float] = []
+    for split in splits:
+        parts, length = (Dim.parse(text).size.evaluate(sizes) for text in split.attrs["into"])
+        whole = split.operands[0].size(split.attrs["dim"]).evaluate(sizes)
+        held.append((2 * (length < whole) + (parts * length > whole)) / 3)
+    return sum(held) / len(held) if held else 1
 
 
 def work(graph: Graph, sizes: Mapping[str, int]) -> int:

@@ -402,7 +402,7 @@ def sizes_of(graph: Graph, seed: int = 0) -> dict[str, int]:
     symbols = sorted({s for value in graph.topological() for dim in value.dims for s in dim.size.symbols})
     random = np.random.default_rng(seed)
     sizes = {symbol: int(random.integers(2, 8)) for symbol in symbols}
-    return {**sizes, **graph.extents, "s": 3, "s1": 3, "s2": 3}
+    return {**sizes, **graph.extents, "s": 3, "s1": 3, "s2": 3, "u": 1, "u1": 2, "u2": 1}
 
 
 def inputs_of(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> list[Any]:

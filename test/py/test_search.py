@@ -18,6 +18,7 @@ from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.errors import CleaveError
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
+from cleave.search.check_sizes import UNITS
 from cleave.search.float_domain import FloatDomain
 from cleave.search.interpret import Interpreter
 
@@ -268,7 +269,7 @@ def test_exponents_are_below_zero(name: str) -> None:
 def test_masked_rows_and_parts() -> None:
     """A part without a key counts as nothing; a row without one is NaN as in the source."""
     result = search("additive_mask")
-    sizes = {"h": 1, "m": 3, "n": 6, "d": 2, "e": 2, "s": 3}
+    sizes = {"h": 1, "m": 3, "n": 6, "d": 2, "e": 2, "s": 3, "u": 1}
     inputs = inputs_of(result.alternatives[0].graph, sizes)
     inputs[3] = np.zeros((3, 6))
     inputs[3][0, :4] = -np.inf
@@ -430,7 +431,7 @@ def test_repeated_heads_are_grouped(dim: str | None) -> None:
 
     best = [a.graph for a in found if not copies(a.graph)]
     assert best and any(divides_last(graph, "n" if dim is None else "t") for graph in best)
-    sizes = {"kv": 2, "g": 3, "m": 2, "n": 5, "d": 2, "e": 3, "s": 3}
+    sizes = {"kv": 2, "g": 3, "m": 2, "n": 5, "d": 2, "e": 3, "s": 3, "u": 1}
     for graph in best:
         inputs = inputs_of(graph, sizes)
         want = evaluate_grouped(inputs, sizes)
@@ -576,7 +577,7 @@ def test_random_programs() -> None:
     """Whatever is found for random terms equals them, and nothing ends in an exception."""
     from random_terms import SIZES, Fuzzer, draw
 
-    sizes = {**SIZES, **{f"s{i}": 2 for i in range(1, 9)}}
+    sizes = {**SIZES, **{f"s{i}": 2 for i in range(1, 9)}, **dict.fromkeys(UNITS, 1)}
     end, programs, alternatives = time.process_time() + 5.0, 0, 0
     for seed in range(1000):
         fuzzer = Fuzzer(seed)

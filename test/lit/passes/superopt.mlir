@@ -25,8 +25,8 @@
 // CHECK-NOT: cleave.alternative_of
 
 // SPLIT-LABEL: func.func @attention__alternative2(
-// SPLIT-SAME: cleave.facts = ["1 <= s"]
-// SPLIT: "cleave.split"{{.*}} {dim = "n", into = ["s", "t=ceildiv(n, s)"]}
+// SPLIT-SAME: cleave.facts = ["1 <= s", "1 <= u"]
+// SPLIT: "cleave.split"{{.*}} {dim = "n", into = ["s", "t=u*ceildiv(n, s*u)"]}
 // SPLIT: "cleave.reduce"{{.*}} {kind = "max", over = ["t"]}
 // SPLIT: "cleave.reduce"{{.*}} {kind = "max", over = ["s"]}
 func.func @attention(%q: !Q, %k: !K, %v: !V) -> !O {

@@ -1,0 +1,41 @@
+"""How long the parts of a split are, where that is free: whole vectors.
+
+The search cuts a dim of n elements into s parts of ``u*ceildiv(n, s*u)`` elements and proves the program for all
+positive s and u. The launch chooses s, the schedule u: with a multiple of a vector's elements each part of a row that
+begins at a vector does so, too, and what it loads are vectors, asynchronous copies or blocks of descriptors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cleave.dialects.dims import Dim, Size
+from cleave.dialects.graph import Graph
+from cleave.schedule.free_symbols import free_symbols
+
+UNIT = 16
+"""Elements that parts are multiples of: vectors of one byte each, and sectors of memory of f16."""
+
+
+def in_whole_vectors(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with each free unit of its parts' lengths a number: that of ``sizes``, otherwise ``UNIT``."""
+    units = _units(graph)
+    return graph.with_sizes({unit: sizes.get(unit, UNIT) for unit in sorted(units)}) if units else graph
+
+
+def part_lengths(graph: Graph) -> list[Size]:
+    """Elements of the parts of each split."""
+    splits = [value for value in graph.topological() if value.op == "split"]
+    return [split.size(Dim.parse(split.attrs["into"][1]).name) for split in splits]
+
+
+def _units(graph: Graph) -> set[str]:
+    """The free symbols that the length of a part is a multiple of and no dim is called by, as are numbers of parts."""
+    named = {dim.name for value in graph.topological() for dim in value.dims}
+    return {unit for length in part_lengths(graph) for unit in _factors(length)} & free_symbols(graph) - named
+
+
+def _factors(size: Size) -> set[str]:
+    """The symbols that all terms have as a factor."""
+    terms = [{atom.text for atom in monomial if atom.kind == "symbol"} for monomial, _ in size.terms]
+    return set.intersection(*terms) if terms else set()
