@@ -180,7 +180,7 @@ def choices_of(op: ir.Operation) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in plain("strings", op.attributes["cleave.choices"]):
         name, _, value = text.partition("=")
-        if not name.strip().isidentifier() or not value.strip().isdigit():
+        if not name.strip().isidentifier() or not value.strip().isdecimal():
             raise CleaveError(f"cleave.choices: '{text}' is not of the form \"s = 8\"")
         found[name.strip()] = int(value)
     return found

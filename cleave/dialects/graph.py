@@ -220,7 +220,7 @@ class GraphBuilder:
         dims: list[Dim] = []
         for word in text.split():
             name, _, size = word.partition("=")
-            if size.isdigit():
+            if size.isdecimal():
                 self.extents[name] = int(size)
                 word = name
             dims.append(Dim.parse(word))

@@ -37,9 +37,12 @@ class Schedule(ScheduleByModel):
 
     compile: int = 0
 
-    def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.compile < 0:
-            raise CleaveError(f"compile={self.compile}: a number of candidates, 0 for none")
+            raise CleaveError(f"compile is {self.compile}, but must be a number of candidates, 0 for none")
+
+    def refined(self, scheduled: Scheduled, options: ScheduleOptions) -> Scheduled:
         return compiled(scheduled, options, self.compile) if self.compile else scheduled
 
 

@@ -228,3 +228,15 @@ def _unquoted(value: str) -> str:
         if len(value) >= 2 and value[0] == left and value[-1] == right:
             return value[1:-1]
     return value
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """``"m=128,n=4096"`` as a dict; CleaveError where it is none."""
+    sizes: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, _, size = (word.strip() for word in part.partition("="))
+        if not name.isidentifier() or not (size.isascii() and size.isdigit()):
+            raise CleaveError(f"'{part}' is no size", notes=("write sizes as in m=128,n=4096",))
+        if sizes.setdefault(name, int(size)) != int(size):
+            raise CleaveError(f"'{name}' is given twice")
+    return sizes

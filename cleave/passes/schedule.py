@@ -11,6 +11,7 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph, to_graph
+from cleave.passes.options import parse_sizes
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.alignment import aligned
 from cleave.schedule.arrange import arranged
@@ -47,6 +48,9 @@ class Schedule:
     aligned: bool = False
     combine: Combine = "auto"
     warp_specialise: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.options
 
     @property
     def options(self) -> ScheduleOptions:
@@ -108,17 +112,6 @@ class Schedule:
 
 def _has_split(func: ir.Operation) -> bool:
     return any(op.operation.name == "cleave.split" for op in func.regions[0].blocks[0].operations)
-
-
-def parse_sizes(text: str) -> dict[str, int]:
-    """``"m=128,n=4096"`` as a dict; CleaveError where it is none."""
-    sizes: dict[str, int] = {}
-    for part in filter(None, text.split(",")):
-        name, _, size = part.partition("=")
-        if not name.strip().isidentifier() or not size.strip().isdigit():
-            raise CleaveError(f"'{part}' is no size", notes=("write sizes as in m=128,n=4096",))
-        sizes[name.strip()] = int(size)
-    return sizes
 
 
 def _check_sizes(sizes: Mapping[str, int], functions: Sequence[ir.Operation]) -> None:

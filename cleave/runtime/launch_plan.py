@@ -224,7 +224,7 @@ def _check_positions(launch: Launch) -> None:
     """CleaveError where an argument is an operand that the launch has not."""
     for text in launch.arguments:
         kind, _, number = text.partition(":")
-        if kind == "in" and not (number.isdigit() and int(number) < len(launch.operands)):
+        if kind == "in" and not (number.isdecimal() and int(number) < len(launch.operands)):
             raise CleaveError(f"the launch plan passes '{text}' to {launch.kernel}, which is no operand")
 
 

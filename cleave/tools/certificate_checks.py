@@ -71,7 +71,7 @@ def pinned_extents(source: Graph, facts: Sequence[str]) -> dict[str, int]:
     pinned: dict[str, int] = {}
     for fact in facts:
         name, equals, size = fact.replace(" ", "").partition("=")
-        if equals and name.isidentifier() and size.isdigit():
+        if equals and name.isidentifier() and size.isdecimal():
             if source.extents.get(name) != int(size):
                 raise CleaveError(f"the certificate uses {fact}, which the program does not state")
             pinned[name] = int(size)

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     smt, seed = _option(words, "--smt"), _option(words, "--seed") or "1"
-    if len(words) != 1 or words[0].startswith("-") or not seed.isdigit():
+    if len(words) != 1 or words[0].startswith("-") or not seed.isdecimal():
         raise CleaveError(USAGE.partition("\n")[0])
     functions = read(words[0])
     rows = [row for name, programs in functions.items() for row in check_function(name, programs, int(seed))]

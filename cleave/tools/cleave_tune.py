@@ -65,7 +65,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 def _tune(parsed: argparse.Namespace) -> int:
     import cleave
-    from cleave.passes.schedule import parse_sizes
+    from cleave.passes.options import parse_sizes
 
     function = cleave.compile(parsed.input, parsed.function)
     tensors = _inputs(function, parse_sizes(parsed.sizes))

@@ -191,6 +191,12 @@ def _kernel(options: Options, value: str) -> None:
 
 @_value("target")
 def _target(options: Options, value: str) -> None:
+    from cleave.schedule.target import target_named
+
+    try:
+        target_named(value)
+    except CleaveError as error:
+        raise CleaveError(f"--target: {error.message}", "cleave-opt", error.notes) from None
     options.target = value
 
 

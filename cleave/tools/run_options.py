@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cleave.errors import CleaveError
+from cleave.passes.options import parse_sizes
 from cleave.tools import files
 
 TOOL = "cleave-run"
@@ -112,11 +113,12 @@ def _function(options: RunOptions, text: str) -> None:
 
 
 def _sizes(options: RunOptions, text: str) -> None:
-    for part in text.split(","):
-        name, _, value = (word.strip() for word in part.partition("="))
-        if not name.isidentifier() or not (value.isascii() and value.isdigit()):
-            raise CleaveError(f"--sizes: '{part}' is no size", TOOL, ("write sizes as in --sizes=m=128,n=4096",))
-        if options.sizes.setdefault(name, int(value)) != int(value):
+    try:
+        given = parse_sizes(text)
+    except CleaveError as error:
+        raise CleaveError(f"--sizes: {error.message}", TOOL, error.notes) from None
+    for name, size in given.items():
+        if options.sizes.setdefault(name, size) != size:
             raise CleaveError(f"--sizes: '{name}' is given twice", TOOL)
 
 

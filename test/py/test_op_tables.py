@@ -10,12 +10,14 @@ from cleave.dialects.ops import BINARY, REDUCTIONS, UNARY
 from cleave.lowering import pointwise
 from cleave.reference import numerics
 from cleave.search import fields, float_domain, lift
+from cleave.tools import field_numbers
 
 TABLES: dict[str, Mapping[str, object]] = {
     "cleave/reference/numerics.py": numerics.FUNCTIONS,
     "cleave/search/lift.py": lift._FLOAT,
     "cleave/search/float_domain.py": float_domain._FUNCTIONS,
     "cleave/search/fields.py": fields._FUNCTIONS,
+    "cleave/tools/field_numbers.py": field_numbers._FLOAT,
     "cleave/lowering/pointwise.py": {**pointwise._EXACT, **pointwise._ROUNDED, **pointwise._PRECISE},
 }
 

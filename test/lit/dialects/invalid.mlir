@@ -302,3 +302,11 @@ func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["i=16"]>>) attribu
   %0 = "cleave.gather_load"(%a, %i, %c, %c, %c, %c) {dims = ["m"], fill = 0.0 : f32, operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (!A, tensor<16xi32, #cleave.dims<["i=16"]>>, index, index, index, index) -> tensor<16x16xf32, #cleave.dims<["i=16", "m=16"]>>
   return
 }
+
+// -----
+
+!A = tensor<?xf32, #cleave.dims<["m"]>>
+// expected-error @+1 {{cleave.choices: 's = ²' is not of the form "s = 8"}}
+func.func @choices(%a: !A) -> !A attributes {cleave.choices = ["s = ²"]} {
+  return %a : !A
+}

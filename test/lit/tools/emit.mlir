@@ -18,7 +18,7 @@
 // TTIR: "tt.func"
 // PTX: .target sm_80
 // PTX: ex2.approx
-// TARGET: error: unknown target 'sm_12'
+// TARGET: error: --target: unknown target 'sm_12'
 // TARGET: note: {{.*}}sm_80
 // LOWER: error: no kernels
 // LOWER: note: {{.*}}run cleave-lower-to-triton first
