@@ -1,22 +1,17 @@
-"""Packages for the subgraphs, made without a GPU; and their run on one: numbers first, then times, baselines beside."""
+"""The packages of subgraphs on a GPU: numbers first, then times, baselines beside."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import multiprocessing
 import os
 import time
 import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cleave.bench.subgraphs import Sizes, Subgraph
-from cleave.bench.subgraphs import subgraphs as subgraphs_by_name
 from cleave.errors import CleaveError
 
 TOLERANCE = 4e-3
@@ -74,88 +69,6 @@ def package_path(folder: Path, subgraph: str, shape: str, ablation: str) -> Path
     return folder / f"{subgraph}.{shape}{'.' * bool(ablation)}{ablation}.cleave"
 
 
-@dataclass(frozen=True)
-class Job:
-    """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1.
-
-    ``warp_specialise``: as of ``cleave.jit``; True: the first such candidate also without each part of that form.
-    """
-
-    subgraph: str
-    shape: str
-    ablation: str
-    folder: Path
-    target: str
-    candidates: int
-    warp_specialise: bool | None = None
-
-
-def prepare(
-    subgraphs: Sequence[Subgraph],
-    shapes: str,
-    folder: Path,
-    target: str,
-    ablations: Sequence[str] = ("",),
-    *,
-    candidates: int = 1,
-    jobs: int = 1,
-    warp_specialise: bool | None = None,
-) -> Iterator[str]:
-    """Compile and write a package for each shape whose label contains ``shapes``; a line for each, as they are done."""
-    folder.mkdir(parents=True, exist_ok=True)
-    wanted = [
-        Job(subgraph.name, label, ablation, folder, target, candidates, warp_specialise)
-        for subgraph in subgraphs
-        for label in subgraph.shapes
-        if shapes in label
-        for ablation in ablations
-    ]
-    if jobs == 1:
-        yield from map(prepared, wanted)
-        return
-    processors = multiprocessing.Manager().Queue()
-    for processor in itertools.islice(itertools.cycle(sorted(os.sched_getaffinity(0))), jobs):
-        processors.put(processor)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _stay_on_one, (processors,)) as pool:
-        for done in as_completed([pool.submit(prepared, job) for job in wanted]):
-            yield done.result()
-
-
-def _stay_on_one(processors: Any) -> None:
-    """Each process and the compilers that it starts have a processor of their own."""
-    os.sched_setaffinity(0, {processors.get()})
-
-
-def prepared(job: Job) -> str:
-    """Make one package; what came of it in a line."""
-    subgraph, started = subgraphs_by_name()[job.subgraph], time.monotonic()
-    sizes, static = subgraph.shapes[job.shape], subgraph.static.split()
-    try:
-        special = _jitted(job.subgraph, job.ablation, job.warp_specialise).specialised(
-            **{name: sizes[name] for name in static}
-        )
-        rest = {name: size for name, size in sizes.items() if name not in static}
-        if job.candidates > 1 or job.warp_specialise:
-            package = special.candidates(job.candidates, job.target, **rest)
-        else:
-            package = special.package(job.target, sizes=[rest])
-        package.save(package_path(job.folder, job.subgraph, job.shape, job.ablation))
-        launches = len(package.variants[0].plan.launches)
-        result = f"{len(package.variants)} programs, the first of {launches} launch{'es' * (launches > 1)}"
-    except CleaveError as error:
-        result = f"REFUSED {error.message}"
-    return f"{job.subgraph} {job.shape} {job.ablation}: {result}, {time.monotonic() - started:.1f} s"
-
-
-@cache
-def _jitted(subgraph: str, ablation: str, warp_specialise: bool | None) -> Any:
-    import cleave
-
-    function = subgraphs_by_name()[subgraph].function
-    return cleave.jit(function, schedule=ABLATIONS[ablation], warp_specialise=warp_specialise)
-
-
 def measure(
     subgraphs: Sequence[Subgraph],
     folder: Path,
@@ -163,24 +76,29 @@ def measure(
     deadline: float,
     ablations: Sequence[str],
     done: Container[tuple[str, str, str]] = (),
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Row]:
     """A row for each package of the folder whose key is not ``done``; a wrong result is not timed.
 
-    Nothing is begun after the deadline, on the monotonic clock.
+    Nothing is begun after the deadline, on the monotonic clock. ``share``: (0, 3) are the first, the fourth and so on
+    of all shapes that there are packages of.
     """
     from cleave.tuner.timing import Timer
 
     timer = Timer()
-    for subgraph in subgraphs:
-        for label, sizes in subgraph.shapes.items():
-            paths = {ablation: package_path(folder, subgraph.name, label, ablation) for ablation in ablations}
-            found = {
-                ablation: path
-                for ablation, path in paths.items()
-                if path.exists() and (subgraph.name, label, ablation) not in done
-            }
-            if found and time.monotonic() < deadline:
-                yield from _measured(subgraph, label, sizes, found, baselines, timer)
+    shapes = [(subgraph, label) for subgraph in subgraphs for label in subgraph.shapes]
+    packages = [_packages(folder, subgraph.name, label, ablations) for subgraph, label in shapes]
+    there = [(shape, found) for shape, found in zip(shapes, packages, strict=True) if found]
+    for (subgraph, label), paths in there[share[0] :: share[1]]:
+        left = {ablation: path for ablation, path in paths.items() if (subgraph.name, label, ablation) not in done}
+        if left and time.monotonic() < deadline:
+            yield from _measured(subgraph, label, subgraph.shapes[label], left, baselines, timer)
+
+
+def _packages(folder: Path, subgraph: str, label: str, ablations: Sequence[str]) -> dict[str, Path]:
+    """Those that are there, by ablation."""
+    paths = {ablation: package_path(folder, subgraph, label, ablation) for ablation in ablations}
+    return {ablation: path for ablation, path in paths.items() if path.exists()}
 
 
 def _measured(
@@ -279,9 +197,11 @@ def error_of(results: Sequence[Any], wanted: Sequence[Any]) -> float:
 
 
 def write_rows(path: Path, rows: Sequence[Row], environment: Mapping[str, Any]) -> None:
-    """JSON lines; the first says where they were measured."""
+    """JSON lines, the first of which says where they were measured; the file is whole at any moment."""
     lines = [json.dumps({"environment": dict(environment)}), *(json.dumps(asdict(row)) for row in rows)]
-    path.write_text("\n".join(lines) + "\n")
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text("\n".join(lines) + "\n")
+    partial.replace(path)
 
 
 def read_rows(path: Path) -> tuple[dict[str, Any], list[Row]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ from cleave.bench.run import TOLERANCE, Row, error_of, package_path
 ROTARY_BASE = 500_000.0
 
 
-def measured_layers(rows: Sequence[Row], folder: Path, baselines: Sequence[str]) -> Iterator[Row]:
-    """A row for each case all of whose subgraphs are among ``rows``, measured and right."""
+def measured_layers(
+    rows: Sequence[Row], folder: Path, baselines: Sequence[str], done: Container[tuple[str, str, str]] = ()
+) -> Iterator[Row]:
+    """A row for each case that is not ``done`` and all of whose subgraphs are among ``rows``, measured and right."""
     from cleave.tuner.timing import Timer
 
     fastest = {(row.subgraph, row.shape): row.program for row in rows if not row.ablation and not row.wrong}
     for label, case in CASES.items():
         wanted = [subgraph for subgraph in llama_subgraphs() if label in subgraph.shapes]
-        if all((subgraph.name, label) in fastest for subgraph in wanted):
+        if (LAYER, label, "") not in done and all((subgraph.name, label) in fastest for subgraph in wanted):
             flops = sum(subgraph.flops(subgraph.shapes[label]) for subgraph in wanted)
             parts = {s.name: _program(folder, s.name, label, fastest[s.name, label]) for s in wanted}
             yield _measured(label, case, flops, parts, baselines, Timer())

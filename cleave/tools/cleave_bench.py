@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import math
 import sys
+import time
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleave.bench.spread import VISIBLE, spread, visible
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
 from cleave.tuner.attempts import is_child, restarted, started, supervised
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from cleave.bench.run import Row
     from cleave.bench.subgraphs import Subgraph
 
+_MODULE = "cleave.tools.cleave_bench"
 BASELINES = ("eager", "compile", "autotune", "flash", "cudnn")
 
 
@@ -52,9 +56,15 @@ def _parser() -> argparse.ArgumentParser:
         "--warp-specialise", action=argparse.BooleanOptionalAction, help="by default only of several candidates"
     )
     prepare.add_argument("--jobs", type=positive, default=1, help="processes")
+    prepare.add_argument("--seconds", type=float, default=math.inf, help="after which no further package is begun")
+    prepare.add_argument("--keep", action="store_true", help="leave packages that are there as they are")
     run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
     run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
     run.add_argument("--seconds", type=float, default=600, help="after which no further shape is begun")
+    run.add_argument("--devices", default="", help="GPUs, as in 0,1: shapes are measured on all of them at once")
+    run.add_argument("--resume", action="store_true", help="measure what the output has not yet")
+    run.add_argument("--share", type=_share, default=(0, 1), help=argparse.SUPPRESS)
+    run.add_argument("--command-line", default="", help=argparse.SUPPRESS)
     report = commands.add_parser("report", help="a table of results, and a page with --html")
     report.add_argument("results", type=Path)
     report.add_argument("--html", type=Path, help="write a page with bars and a roofline")
@@ -62,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)
     return parser
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, _, of = text.partition("/")
+    return int(number), int(of)
 
 
 def _chosen(only: str) -> list[Subgraph]:
@@ -89,7 +104,7 @@ def _ablations(parsed: argparse.Namespace) -> list[str]:
 
 
 def _prepare(parsed: argparse.Namespace) -> int:
-    from cleave.bench.run import prepare
+    from cleave.bench.prepare import prepare
     from cleave.schedule.target import target_named
 
     chosen, refused = _chosen(parsed.only), 0
@@ -106,7 +121,12 @@ def _prepare(parsed: argparse.Namespace) -> int:
         candidates=parsed.candidates,
         jobs=parsed.jobs,
         warp_specialise=parsed.warp_specialise,
+        seconds=parsed.seconds,
+        keep=parsed.keep,
     )
+    without = [each.name for each in chosen if not any(parsed.shapes in label for label in each.shapes)]
+    if without:
+        print(f"without a shape that contains '{parsed.shapes}': {', '.join(without)}", file=sys.stderr)
     for line in done:
         print(line, flush=True)
         refused += "REFUSED" in line
@@ -121,7 +141,28 @@ def _run(parsed: argparse.Namespace) -> int:
         raise CleaveError(f"there is no baseline '{unknown[0]}'", notes=(f"baselines: {', '.join(BASELINES)}",))
     if not any(parsed.folder.glob("*.cleave")):
         raise CleaveError(f"{parsed.folder} has no packages", notes=("cleave-bench prepare FOLDER makes them",))
-    return _measure(parsed, chosen, labels) if is_child() else supervised("cleave.tools.cleave_bench", parsed.arguments)
+    if is_child():
+        return _measure(parsed, chosen, labels)
+    devices = [name for name in parsed.devices.split(",") if name]
+    if len(devices) > 1:
+        return _run_on(devices, parsed)
+    return supervised(_MODULE, parsed.arguments, {VISIBLE: visible(devices[0])} if devices else {})
+
+
+def _run_on(devices: Sequence[str], parsed: argparse.Namespace) -> int:
+    """A share of the shapes on each GPU, then on the first what is left of them, and whole layers."""
+    deadline = time.monotonic() + parsed.seconds
+    said = ["--command-line", " ".join(["cleave-bench", *parsed.arguments])]
+    if not parsed.resume:
+        parsed.output.unlink(missing_ok=True)
+
+    def command(number: int, part: Path) -> list[str]:
+        share = ["--devices", "", "--resume", "--share", f"{number}/{len(devices)}", "-o", str(part)]
+        return [sys.executable, "-m", _MODULE, *parsed.arguments, *share, *said]
+
+    spread(devices, parsed.output, command)
+    rest = ["--devices", devices[0], "--resume", "--seconds", f"{max(0.0, deadline - time.monotonic()):.0f}"]
+    return supervised(_MODULE, [*parsed.arguments, *rest, *said], {VISIBLE: visible(devices[0])})
 
 
 def _measure(parsed: argparse.Namespace, chosen: Sequence[Subgraph], labels: Sequence[str]) -> int:
@@ -130,14 +171,17 @@ def _measure(parsed: argparse.Namespace, chosen: Sequence[Subgraph], labels: Seq
     from cleave.bench.whole_layer import measured_layers
     from cleave.tuner.timing import Timer
 
-    where = environment(Timer(), " ".join(["cleave-bench", *parsed.arguments]))
-    rows: list[Row] = read_rows(parsed.output)[1] if restarted() and parsed.output.exists() else []
-    deadline = started() + parsed.seconds
-    parts = measure(chosen, parsed.folder, labels, deadline, _ablations(parsed), {row.key for row in rows})
-    for row in chain(parts, measured_layers(rows, parsed.folder, labels)):
+    where = environment(Timer(), parsed.command_line or " ".join(["cleave-bench", *parsed.arguments]))
+    goes_on = (restarted() or parsed.resume) and parsed.output.exists()
+    rows: list[Row] = read_rows(parsed.output)[1] if goes_on else []
+    deadline, done, part = started() + parsed.seconds, {row.key for row in rows}, parsed.share[1] > 1
+    shapes = measure(chosen, parsed.folder, labels, deadline, _ablations(parsed), done, parsed.share)
+    layers = () if part else measured_layers(rows, parsed.folder, labels, done)
+    for row in chain(shapes, layers):
         rows.append(row)
         write_rows(parsed.output, rows, where)
-    print(table(rows, where["copy GB/s"] * 1e9))
+    if not part:
+        print(table(rows, where["copy GB/s"] * 1e9))
     return int(any(row.wrong for row in rows))
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,12 +103,15 @@ def is_child() -> bool:
     return _own() is not None
 
 
-def supervised(module: str, arguments: Sequence[str]) -> int:
-    """The exit status of ``python -m module arguments``, started again as long as it is lost at some attempt."""
+def supervised(module: str, arguments: Sequence[str], more: Mapping[str, str] | None = None) -> int:
+    """The exit status of ``python -m module arguments``, started again as long as it is lost at some attempt.
+
+    ``more`` is added to its environment.
+    """
     with tempfile.TemporaryDirectory(prefix="cleave-") as folder:
         journal = Journal(Path(folder) / "attempts")
         journal.add("start", time.monotonic())
-        environment = os.environ | {VARIABLE: str(journal.path)}
+        environment = {**os.environ, VARIABLE: str(journal.path), **(more or {})}
         while True:
             known = len(journal.lost())
             status, late = _watched([sys.executable, "-m", module, *arguments], environment, journal)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,15 @@ import pytest
 from compiled import compile_graph
 
 from cleave.bench.llama import Model, Weights, layer, llama_subgraphs
+from cleave.bench.prepare import prepare
 from cleave.bench.report import geometric_mean, page, roofline, table
-from cleave.bench.run import Row, package_path, prepare, read_rows, write_rows
+from cleave.bench.run import Row, measure, package_path, read_rows, write_rows
+from cleave.bench.spread import spread, visible
 from cleave.bench.subgraphs import DECODE, PREFILL, Subgraph, subgraphs
 from cleave.errors import CleaveError
 from cleave.language.trace import trace
 from cleave.runtime.package import Package
-from cleave.tools.cleave_bench import _chosen, main
+from cleave.tools.cleave_bench import _chosen, _parser, main
 from cleave.tuner.attempts import VARIABLE
 
 TIMES = {"cleave": 10.0, "eager": 20.0, "compile": 15.0}
@@ -202,3 +206,119 @@ EXACT = {
     "llama_mlp": _exact_mlp,
     "llama_mlp_out": lambda x, w, rest: x @ w + rest,
 }
+
+
+# --- a whole session --------------------------------------------------------------------------------------------------
+
+
+def test_the_heaviest_are_prepared_first_and_none_when_time_is_over(tmp_path: Path) -> None:
+    chosen = [subgraphs()[name] for name in ("matmul", "qknorm_gqa", "mha_d64")]
+    for processes in (1, 2):
+        lines = list(prepare(chosen, "decode_16", tmp_path, "sm_90", seconds=-1, jobs=processes))
+        assert [line.split()[0] for line in lines] == ["qknorm_gqa", "mha_d64", "matmul"] or processes == 2
+        assert len(lines) == 3 and all(line.endswith("decode_16: not begun, no time is left") for line in lines)
+    package_path(tmp_path, "matmul", "decode_16", "").touch()
+    lines = list(prepare(chosen, "decode_16", tmp_path, "sm_90", seconds=-1, keep=True))
+    assert [line.split()[0] for line in lines] == ["qknorm_gqa", "mha_d64"]
+
+
+@pytest.mark.parametrize("dying", [1, 9])
+def test_a_process_that_dies_takes_no_other_package_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dying: int
+) -> None:
+    pools: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, processes: int) -> None:
+            super().__init__(1)
+            pools.append(processes)
+
+        def submit(self, function: Any, job: Any) -> Any:
+            if "mha" in job.subgraph and len(pools) <= dying:
+                return super().submit(self.die)
+            return super().submit(function, job)
+
+        def die(self) -> None:
+            raise BrokenProcessPool
+
+    monkeypatch.setattr("cleave.bench.prepare._pool", Pool)
+    chosen = [subgraphs()[name] for name in ("matmul", "mha_d64")]
+    lines = sorted(prepare(chosen, "decode_16", tmp_path, "sm_90", seconds=-1, jobs=2))
+    assert [line.split()[0] for line in lines] == ["matmul", "mha_d64"]
+    assert ("REFUSED a process died" in lines[1]) == (dying == 9) and len(pools) == min(dying + 1, 3)
+
+
+def test_each_gpu_has_a_share_of_the_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(subgraph: Any, label: str, sizes: Any, packages: Any, *rest: Any) -> Any:
+        return (replace(ROW, subgraph=subgraph.name, shape=label, ablation=ablation) for ablation in packages)
+
+    monkeypatch.setattr("cleave.bench.run._measured", measured)
+    monkeypatch.setattr("cleave.tuner.timing.Timer", lambda: None)
+    chosen, keys = [subgraphs()[name] for name in ("matmul", "lora")], set[tuple[str, str, str]]()
+    for subgraph in chosen:
+        for label in [*subgraph.shapes][:3]:
+            package_path(tmp_path, subgraph.name, label, "").touch()
+            keys.add((subgraph.name, label, ""))
+    shares = [[row.key for row in measure(chosen, tmp_path, (), math.inf, [""], (), (n, 2))] for n in range(2)]
+    assert [len(share) for share in shares] == [3, 3] and {key for share in shares for key in share} == keys
+    assert [row.key for row in measure(chosen, tmp_path, (), math.inf, [""], keys - {shares[1][0]}, (1, 2))] == [
+        shares[1][0]
+    ]
+    assert not list(measure(chosen, tmp_path, (), 0.0, [""]))
+
+
+WRITES = """
+import os, sys
+from pathlib import Path
+from cleave.bench.run import Row, read_rows, write_rows
+part, number = Path(sys.argv[1]), sys.argv[2]
+rows = read_rows(part)[1] if part.exists() else []
+rows.append(Row("matmul", number, os.environ["CUDA_VISIBLE_DEVICES"], {}, len(rows), 0, 0.0, ""))
+write_rows(part, rows, {"gpu": "H200"})
+sys.exit(int(number))
+"""
+
+
+def test_rows_of_all_gpus_are_merged_and_nothing_known_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert [visible(device) for device in ("0", "1", "2", "GPU-8")] == ["5", "7", "2", "GPU-8"]
+    output = tmp_path / "rows.jsonl"
+    write_rows(output, [ROW], {"gpu": "H200"})
+    write_rows(tmp_path / "rows.jsonl.1", [ABLATED], {"gpu": "H200"})  # of a run that was killed
+    spread(["0", "1"], output, lambda number, part: [sys.executable, "-c", WRITES, str(part), str(number)])
+    where, rows = read_rows(output)
+    assert where == {"gpu": "H200"} and rows[:2] == [ROW, ABLATED]
+    assert [(row.shape, row.ablation, row.flops) for row in rows[2:]] == [("0", "5", 2), ("1", "7", 2)]
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_a_run_on_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[Any] = []
+
+    def shares(devices: Any, output: Path, command: Any) -> None:
+        assert not output.exists(), "without --resume it starts afresh"
+        commands.extend(command(number, Path("part")) for number in range(len(devices)))
+
+    def last(module: str, arguments: Any, environment: Any) -> int:
+        commands.append(arguments)
+        assert environment == {"CUDA_VISIBLE_DEVICES": "3"}
+        return 0
+
+    monkeypatch.setattr("cleave.tools.cleave_bench.spread", shares)
+    monkeypatch.setattr("cleave.tools.cleave_bench.supervised", last)
+    package_path(tmp_path, "matmul", "decode_16", "").touch()
+    output = tmp_path / "rows.jsonl"
+    output.touch()
+    said = ["run", str(tmp_path), "--devices", "3,4", "-o", str(output), "--seconds", "90"]
+    assert main(said) == 0
+    one, other, rest = (_parser().parse_args(line[line.index("run") :]) for line in commands)
+    assert (one.share, other.share, rest.share) == ((0, 2), (1, 2), (0, 1))
+    assert one.output == Path("part") and rest.output == output and one.resume and rest.resume
+    assert (one.devices, rest.devices, one.seconds) == ("", "3", 90) and rest.seconds <= 90
+    assert {each.command_line for each in (one, other, rest)} == {" ".join(["cleave-bench", *said])}
+
+
+def test_subgraphs_without_such_a_shape_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", str(tmp_path), "--only", "softmax,lora", "--shapes", "decode_16", "--seconds=-1"]) == 0
+    found = capsys.readouterr()
+    assert found.err == "without a shape that contains 'decode_16': softmax\n" and found.out.startswith("lora")
