@@ -25,9 +25,7 @@ def spread(devices: Sequence[str], output: Path, command: Callable[[int, Path], 
         for part in parts:
             part.write_bytes(output.read_bytes())
     processes: list[subprocess.Popen[bytes]] = []
-    before = signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
-    )  # so that the children end, too
+    before = signal.signal(signal.SIGTERM, _exit)  # so that the children end, too
     try:
         for number, (device, part) in enumerate(zip(devices, parts, strict=True)):
             environment = {**os.environ, VISIBLE: visible(device)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, address_of, check_count, layout_of
+from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, address_of, check_count, check_device, layout_of
 from cleave.runtime.dlpack import DlpackTensor, is_on_host
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.layout import BYTES, Layout
@@ -29,8 +29,8 @@ ProgramOf = Callable[[Any], Any]
 class Operands:
     """The tensors of a call: ``values`` as given or, behind DLPack, as memory; ``kind`` says how to run.
 
-    PyTorch's tensors on a GPU that are not row-major, or not aligned to 16 bytes, are copied; nobody else's are. With
-    ``parts``, those that are parts of row-major ones are not copied: ``pitched`` has these, by number.
+    Tensors on a GPU that are not row-major, or not aligned to 16 bytes, are copied. With ``parts``, those that are
+    parts of row-major ones are not: ``pitched`` has these, by number.
     """
 
     kind: str  # "torch", "host" or "gpu"
@@ -56,7 +56,9 @@ class Operands:
         if any(host):
             raise CleaveError(f"argument {host.index(True)} is in the host's memory, others are on a GPU")
         values = tuple(DlpackTensor.of(number, tensor) for number, tensor in enumerate(tensors))
-        return Operands("gpu", values, _pitched(values) if parts else {})
+        pitched = _pitched(values) if parts else {}
+        kept = (value if n in pitched else _readable(n, value, stream or 0) for n, value in enumerate(values))
+        return Operands("gpu", tuple(kept), pitched)
 
     @property
     def in_memory(self) -> tuple[Any, ...]:
@@ -207,6 +209,24 @@ def _aligned_and_dense(tensor: Any, stream: int | None) -> Any:
     torch = sys.modules["torch"]
     with torch.cuda.stream(None if stream is None else torch.cuda.ExternalStream(stream, tensor.device)):
         return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _readable(number: int, value: Any, stream: int) -> Any:
+    """The tensor of another library or, where kernels could not read it as it lies, a copy, made on the stream.
+
+    CleaveError for one to be copied that is not on the current GPU.
+    """
+    layout, dtype = layout_of(f"argument {number}", value)
+    address = address_of(value)
+    if dtype not in BYTES or not layout.count or (layout.is_row_major and address % ALIGNMENT == 0):
+        return value
+    from cleave.runtime.cuda_driver import shared_driver
+    from cleave.runtime.strided_copy import copied
+
+    driver = shared_driver()
+    driver.context()
+    check_device(f"argument {number}", driver.device_of(address), driver.current_device())
+    return copied(driver, address, layout, dtype, stream)
 
 
 def _pitched(tensors: Sequence[Any]) -> dict[int, tuple[Pitched, Layout]]:

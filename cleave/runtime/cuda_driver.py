@@ -11,6 +11,7 @@ from typing import Any
 from cleave.errors import CleaveError
 from cleave.runtime.descriptors import Box
 from cleave.runtime.layout import BYTES, Layout
+from cleave.runtime.strided_copy import Rows
 
 LIBRARY = "libcuda.so.1"
 STATIC_SHARED = 48 * 1024
@@ -49,6 +50,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (ctypes.POINTER(c_int), _Handle, c_int, c_size_t),
     "cuStreamIsCapturing": (_Handle, ctypes.POINTER(c_int)),
     "cuStreamSynchronize": (_Handle,),
+    "cuMemcpy2DAsync_v2": (c_void_p, _Handle),
     "cuMemsetD32Async": (ctypes.c_uint64, c_uint, c_size_t, _Handle),
 }
 _TYPESTRS = {
@@ -61,6 +63,25 @@ _OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernelEx": (c_void_p, _Handle, c_void_p, c_void_p),  # since CUDA 11.8
 }
 
+
+_SIDE = (
+    ("x", c_size_t), ("y", c_size_t), ("memory", c_int), ("host", c_void_p), ("device", c_uint64), ("array", c_void_p),
+    ("pitch", c_size_t),
+)  # fmt: skip
+
+
+class _Copy(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = (
+        *((f"source_{name}", kind) for name, kind in _SIDE),
+        *((f"target_{name}", kind) for name, kind in _SIDE),
+        ("width", c_size_t),
+        ("count", c_size_t),
+    )
+
+
+_DEVICE_MEMORY = 2  # CUmemorytype
 
 _LOST = {700, 702, 710, *range(713, 722)}
 """A kernel read or wrote what it must not, ran too long, or failed: every later call of the process fails, too."""
@@ -224,6 +245,20 @@ class Driver:
     def fill_zeros(self, address: int, size: int, stream: int) -> None:
         """Put zeros into ``size`` bytes, a multiple of 4."""
         self._call("put zeros into memory", "cuMemsetD32Async", address, 0, size // 4, stream)
+
+    def copy_rows(self, target: int, source: int, rows: Rows, stream: int) -> None:
+        """Copy rows between tensors in the GPU's memory."""
+        copy = _Copy(
+            source_memory=_DEVICE_MEMORY,
+            source_device=source + rows.source,
+            source_pitch=rows.source_pitch,
+            target_memory=_DEVICE_MEMORY,
+            target_device=target + rows.target,
+            target_pitch=rows.target_pitch,
+            width=rows.width,
+            count=rows.count,
+        )
+        self._call("copy a tensor", "cuMemcpy2DAsync_v2", byref(copy), stream)
 
     @cached_property
     def launch_functions(self) -> tuple[Any, Any]:

@@ -107,14 +107,15 @@ def input_addresses(plan: LaunchPlan, inputs: Sequence[Any], driver: Driver) -> 
     for spec, value in zip(plan.arguments, inputs, strict=True):
         address = aligned_address(spec.name, value)
         if address:
-            _check_device(spec.name, driver.device_of(address), device)
+            check_device(spec.name, driver.device_of(address), device)
         elif layout_of(spec.name, value)[0].count:
-            _check_device(spec.name, None, device)
+            check_device(spec.name, None, device)
         found.append(address)
     return found
 
 
-def _check_device(name: str, found: int | None, current: int) -> None:
+def check_device(name: str, found: int | None, current: int) -> None:
+    """CleaveError unless memory was found on the current GPU."""
     if found != current:
         where = "is not in a GPU's memory" if found is None else f"is on GPU {found}"
         raise CleaveError(f"{name} {where}; the current GPU is {current}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,31 @@ def test_views_are_read_where_they_lie() -> None:
         assert close(out, exact(*tensors))
 
 
+def test_a_package_reads_views_where_they_lie() -> None:
+    """With such a layout nothing of their size is allocated; without it they are copied, which a warning says once."""
+    x, w = random(4096, 8192)[:, :4096], random(4096, 4096).T
+    major, minor = torch.cuda.get_device_capability()
+    package = product.package(f"sm_{major}{minor}", sizes=[{"m": 4096}], layouts=[{"x": "m k+", "w": "n k"}])
+    package(x, w)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    out = package(x, w)
+    assert torch.cuda.max_memory_allocated() - before < 1.1 * 2 * out.numel()
+    assert close(out, x.double() @ w.double())
+    plain = replace(package, variants=package.variants[:1])
+    with pytest.warns(UserWarning, match='layouts=.*"x": "m k'):
+        assert close(plain(x, w), x.double() @ w.double())
+
+
+def test_a_thread_that_has_not_used_the_gpu_yet() -> None:
+    tensors = operands()
+    attention(*tensors)
+    outs: list[Any] = []
+    _in_threads(lambda number: outs.append(attention(*tensors)), 2)
+    assert len(outs) == 2 and all(close(out, exact(*tensors)) for out in outs)
+
+
 def test_other_strides() -> None:
     q, k, v = operands(20, 300, 3)
     wide = torch.stack([k, v], -1)
@@ -168,8 +194,9 @@ def test_other_strides() -> None:
 def test_arrays_of_cupy() -> None:
     cupy = pytest.importorskip("cupy")
     x, w = random(33, 100), random(100, 65)
-    out = product(cupy.asarray(x), cupy.asarray(w))
-    assert close(torch.as_tensor(out, device="cuda"), x.double() @ w.double())
+    for left, right in ((x, w), (x[:, 1:], w[1:]), (x.T.contiguous().T, w), (x[:1].expand(33, 100), w)):
+        out = product(cupy.asarray(left), cupy.asarray(right))
+        assert close(torch.as_tensor(out, device="cuda"), left.double() @ right.double())
 
 
 @pytest.mark.parametrize(
@@ -217,5 +244,8 @@ def test_tuning_goes_on_where_it_was(tmp_path: Path) -> None:
     assert first and all(progress.measured.refused == "" for progress in first)
     again = list(product.tune(*tensors, candidates=4, store=store))
     assert [p.measured for p in again] == [p.measured for p in first]
+    wide = random(128, 512)[:, :256]
+    assert all(p.measured.refused == "" for p in product.tune(wide, tensors[1], candidates=4, store=store))
     tuned = cleave.jit(plain_product, tuned=store)
+    assert close(tuned(wide, tensors[1]), wide.double() @ tensors[1].double())
     assert close(tuned(*tensors), tensors[0].double() @ tensors[1].double())

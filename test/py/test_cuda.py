@@ -479,3 +479,31 @@ def test_a_package_of_other_variants_remembers_nothing_of_these(
     package(*tensors, sizes={"s": 4})
     replace(package, variants=package.variants[1:])(*tensors, sizes={"s": 4})
     assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == ["33", "34"]
+
+
+def _array(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Any:
+    """An array of another library on a GPU."""
+    interface = {"shape": shape, "typestr": "<f2", "data": (address, False), "strides": strides}
+    return SimpleNamespace(__cuda_array_interface__=interface, shape=shape)
+
+
+@pytest.mark.parametrize(
+    ("address", "strides", "copy"), [(X, (202, 2), "33 of 200"), (X + 2, None, "1 of 6600"), (X, None, "")]
+)
+def test_arrays_that_kernels_cannot_read_are_copied_on_the_stream(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, address: int, strides: tuple[int, ...] | None, copy: str
+) -> None:
+    monkeypatch.setattr("cleave.runtime.cuda_driver.shared_driver", lambda: stub.driver)
+    package, x = package_of(stub, monkeypatch, SPLIT_K), _array(address, (33, 100), strides)
+    package(x, _array(W, (100, 64)), sizes={"s": 4}, stream=77)
+    made = [line for line in stub.log if line.startswith("copy")]
+    launch = next(line for line in stub.log if line.startswith("launch parts"))
+    where, weights = launch.partition(": ")[2].split()[:2]
+    assert weights == str(W) and (where != str(address)) == bool(copy) == bool(made)
+    assert not copy or (made[0].startswith(f"copy {copy} from {address} ") and made[0].endswith("stream 77"))
+
+
+def test_a_strided_array_of_another_gpu_is_named(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cleave.runtime.cuda_driver.shared_driver", lambda: stub.driver)
+    with pytest.raises(CleaveError, match="argument 0 is on GPU 1; the current GPU is 0"):
+        package_of(stub, monkeypatch, SPLIT_K)(_array(2**41, (33, 100), (202, 2)), _array(W, (100, 64)), sizes={"s": 4})
