@@ -16,7 +16,8 @@ class MemoryRef:
     """A kernel's tensor argument number ``number``: the pointer to element 0, and how many elements each dim steps.
 
     ``alignment``: what the pointer is known to be a multiple of, in bytes. ``written``: the kernel writes it, so that
-    copies by descriptors, which are not ordered with ordinary writes, may not read it.
+    copies by descriptors, which are not ordered with ordinary writes, may not read it. ``described``: the argument
+    whose descriptors are this one's, too.
     """
 
     pointer: ir.Value
@@ -25,6 +26,7 @@ class MemoryRef:
     number: int = 0
     alignment: int = 1
     written: bool = False
+    described: int = 0
 
 
 @dataclass(frozen=True)

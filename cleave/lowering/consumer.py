@@ -16,7 +16,7 @@ from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
-from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile
+from cleave.lowering.register_layouts import PART, Layouts, constant_zero, is_tile, is_view, loaded, views_of
 from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
@@ -64,7 +64,7 @@ class Kernel:
     """What consumers and producer of a kernel agree on.
 
     ``stores``: those that copies carry out, each with its buffers. ``turns``: how many consumers take turns; 0 if none.
-    ``run_on``: whether products may run into the next iteration.
+    ``run_on``: whether products may run into the next iteration. ``rotated``: whether loops may be.
     """
 
     block: ir.Block
@@ -73,6 +73,7 @@ class Kernel:
     stores: Sequence[tuple[ir.Operation, Outgoing]] = ()
     turns: int = 0
     run_on: bool = False
+    rotated: bool = True
 
 
 @dataclass
@@ -148,7 +149,7 @@ class Consumer:
 
     def readers(self, load: ir.Value) -> int:
         """How many products read a load, and 1 for all that read it into registers."""
-        values = _views(load)
+        values = views_of(load)
         block = load.owner.operation.block
         readers: list[ir.Operation] = []
         for use in (use for value in values for use in value.uses if self._multiplies(use)):
@@ -165,14 +166,14 @@ class Consumer:
 
     def in_registers(self, load: ir.Value) -> bool:
         """Whether anything but products, or one that finds it in registers, reads a load."""
-        return any(self.layouts.wanted[value] for value in _views(load))
+        return any(self.layouts.wanted[value] for value in views_of(load))
 
     def hold_operands(self, ops: Sequence[ir.Operation]) -> None:
         """Wait for what products among ``ops`` read from shared memory."""
         for op in ops:
             for number, operand in enumerate(op.operands):
                 if self._multiplied(op, number) and operand in self.layouts.resident:
-                    self.hold(_loaded(operand))
+                    self.hold(loaded(operand))
 
     def view(self, value: ir.Value) -> tuple[ir.Value, Held]:
         """A tile in shared memory."""
@@ -182,10 +183,21 @@ class Consumer:
             ring = held.ring
             turned = ttg.shared_matrix(ring.shape[1], ring.bits, transposed=True)
             return ttg.transposed(buffer, encodings.memdesc(ring.shape[::-1], ring.element, turned)), held
+        if owner.name == PART:
+            return self._part_of(owner)
         held = self.hold(value)
         ring = held.ring
         slot = part_slot(ring, held.slot, self.part if ring.parts > 1 else 0)
         return ttg.element(self.buffers[ring.number].tiles, slot, ring.tile_type), held
+
+    def _part_of(self, op: ir.Operation) -> tuple[ir.Value, Held]:
+        """This consumer's part of a tile in shared memory."""
+        buffer, held = self.view(op.operands[0])
+        shape, axis = tt.shape_of(op.results[0]), ir.IntegerAttr(op.attributes["axis"]).value
+        offsets = [self.part * extent if number == axis else 0 for number, extent in enumerate(shape)]
+        ring = held.ring
+        type_ = encodings.memdesc(shape, ring.element, ring.layout, within=ring.shape)
+        return ttg.part(buffer, offsets, type_), held
 
     def _read(self, value: ir.Value) -> None:
         """Make all copies of it in registers that are wanted."""
@@ -314,12 +326,12 @@ class Consumer:
         found: dict[Held, None] = {}
         for inner in ops_inside(op):
             for number, operand in enumerate(inner.operands):
-                if operand not in self.layouts.resident or _loaded(operand).owner.operation.block != op.block:
+                if operand not in self.layouts.resident or loaded(operand).owner.operation.block != op.block:
                     continue
-                held = self.hold(_loaded(operand))
+                held = self.hold(loaded(operand))
                 if self._multiplied(inner, number):
                     found[held] = None
-                elif inner.name != "tt.trans":
+                elif not is_view(inner):
                     self._read(operand)
         return list(found)
 
@@ -364,18 +376,6 @@ class Consumer:
 
 def _text(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes["asm_string"]).value
-
-
-def _loaded(value: ir.Value) -> ir.Value:
-    """The load that a tile in shared memory is, or is the transpose of."""
-    owner = value.owner.operation
-    return owner.operands[0] if owner.name == "tt.trans" else value
-
-
-def _views(load: ir.Value) -> list[ir.Value]:
-    """A load and its transposes."""
-    users = (use.owner.operation for use in load.uses)
-    return [load, *(user.results[0] for user in users if user.name == "tt.trans")]
 
 
 def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:

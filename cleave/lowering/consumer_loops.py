@@ -9,7 +9,7 @@ from cleave.bindings import ir
 from cleave.lowering import tt
 from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
 from cleave.lowering.loop_plan import LoopPlan, plan_of
-from cleave.lowering.register_layouts import is_tile
+from cleave.lowering.register_layouts import is_tile, views_of
 from cleave.lowering.rings import Ring, State, slot_before
 from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
 from cleave.passes.functions import ops_inside
@@ -17,7 +17,7 @@ from cleave.passes.functions import ops_inside
 
 def loop(consumer: Consumer, op: ir.Operation) -> None:
     """Emit a loop of the source."""
-    plan = plan_of(op, consumer.layouts.resident)
+    plan = plan_of(op, consumer.layouts.resident) if consumer.kernel.rotated else None
     if plan is None:
         _InOrder(consumer, op).emit()
     else:
@@ -335,5 +335,5 @@ class _Rotated(_Loop):
         return inside
 
     def late_readers(self, load: ir.Value) -> int:
-        views = {load, *(use.owner.operation.results[0] for use in load.uses)}
+        views = views_of(load)
         return sum(any(operand in views for operand in op.operands) for op in self.plan.late)

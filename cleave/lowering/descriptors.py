@@ -16,6 +16,7 @@ from cleave.lowering.scalars import Scalar, Scalars, fits
 from cleave.lowering.tiles import Layout, Tile, of_dtype, permuted
 from cleave.runtime.descriptors import ALIGNMENT, LARGEST_RANK, DescriptorSpec
 
+LOAD = "tt.descriptor_load"
 _BYTES = {"f8E4M3FN": 1, "f8E5M2": 1, "f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
 _MATRIX = 2  # dims of a tile: what tensor cores read from shared memory as the hardware writes it there
 
@@ -63,7 +64,7 @@ class Descriptors:
     def _place(self, access: Access, layout: Layout, order: Sequence[str]) -> tuple[ir.Value, list[ir.Value]]:
         axes = [access.memory.type.names.index(name) for name in order]
         extents = tuple(_extent(layout, name) for name in order)
-        spec = DescriptorSpec(access.memory.number, tuple(axes), extents)
+        spec = DescriptorSpec(access.memory.described, tuple(axes), extents)
         offsets = [self.scalars.narrowed_value(access.offsets[axis]) for axis in axes]
         return self._descriptor(spec, layout.dtype), offsets
 

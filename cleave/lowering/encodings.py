@@ -117,9 +117,11 @@ def swizzle_of(columns: int, bits: int) -> int | None:
     return next((width for width in _SWIZZLES if columns * bits >= 8 * width), None)
 
 
-def memdesc(shape: Shape, element: str, encoding: SharedMatrix | str) -> ir.Type:
+def memdesc(shape: Shape, element: str, encoding: SharedMatrix | str, within: Shape | None = None) -> ir.Type:
+    """``within``: the extents of the buffer of which it is a part."""
     extents = "x".join(map(str, shape))
-    return ir.Type.parse(f"!ttg.memdesc<{extents}x{element}, {encoding}, #ttg.shared_memory, mutable>")
+    around = f", {'x'.join(map(str, within))}" if within else ""
+    return ir.Type.parse(f"!ttg.memdesc<{extents}x{element}, {encoding}, #ttg.shared_memory, mutable{around}>")
 
 
 _BARRIER = "#ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>"

@@ -17,6 +17,7 @@ from cleave.lowering import tt
 from cleave.lowering.access import MemoryRef
 from cleave.lowering.descriptors import Descriptors
 from cleave.lowering.memory import MemoryBuilder, memory_element
+from cleave.lowering.merged_loads import merge_loads
 from cleave.lowering.packing import packing_of
 from cleave.lowering.scalars import UNKNOWN, Scalar, Scalars
 from cleave.lowering.tiles import Layout, Tile
@@ -113,6 +114,7 @@ class KernelBuilder:
             self.block(self.source)
         anchor.erase()
         _erase_unused(block)
+        merge_loads(block)
 
     def _descriptors(self) -> Descriptors | None:
         if DESCRIPTORS not in self.func.attributes:
@@ -178,8 +180,9 @@ class KernelBuilder:
         for number, (argument, (pointer, alignment)) in enumerate(zip(self.source.arguments, pointers, strict=True)):
             type_, view = cleave.tensor_type_of(argument), self.around.views[number]
             strides = self._stride_arguments(number, type_) if view is None else self._strides(view, type_)
+            written = number in written_arguments(self.func)
             self.values[argument] = MemoryRef(
-                pointer, type_, tuple(strides), number, alignment, number in written_arguments(self.func)
+                pointer, type_, tuple(strides), number, alignment, written, self._first_described(number)
             )
 
     def _first_pointer(self, number: int) -> int:
@@ -188,6 +191,13 @@ class KernelBuilder:
         view, first = views[number], tensors[number] if tensors else number
         other = views[first]
         return first if view and other and view.offset is other.offset else number
+
+    def _first_described(self, number: int) -> int:
+        """The first argument that lies in the same memory, axis by axis: they have descriptors in common."""
+        first, views = self._first_pointer(number), self.around.views
+        one, other = views[first], views[number]
+        same = one and other and [*one.strides.values()] == [*other.strides.values()]
+        return first if same else number
 
     def _alignment(self, view: View | None, element: str) -> int:
         """What the address of element 0 is a multiple of, in bytes, if that of the tensor it belongs to is of 16."""

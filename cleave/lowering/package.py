@@ -111,7 +111,7 @@ def _problem(outcome: Outcome) -> CleaveError | None:
     return None
 
 
-_FEW_SPILLS = 128
+_FEW_SPILLS = 192
 """Bytes of loads and stores for numbers that tiles share, as a thread's own; a tile's elements take hundreds."""
 
 

@@ -16,7 +16,7 @@ from cleave.runtime.ttir_assembly import TRIGGER, WAIT
 
 @dataclass(frozen=True)
 class Row:
-    """Of a descriptor whose blocks are one part's rows: the index that counts them, and how many there are."""
+    """Of a load of one part's rows, or columns: the index that counts them, and how many there are."""
 
     axis: int
     rows: int
@@ -32,7 +32,7 @@ class Producer:
         values: Mapping[ir.Value, ir.Value],
         buffers: Sequence[Buffers],
     ) -> None:
-        """``rows``: by descriptor; ``values``: the function's arguments in this partition."""
+        """``rows``: by what is loaded; ``values``: the function's arguments in this partition."""
         self.rings, self.rows, self.values, self.buffers = rings, rows, dict(values), buffers
         self.needed: set[ir.Value] = set()
         self.states: dict[Ring, State] = {}
@@ -121,7 +121,7 @@ class Producer:
         for part in range(ring.parts):
             places = [self.values[offset] for offset in offsets]
             if part:
-                row = self.rows[descriptor]
+                row = self.rows[op.results[0]]
                 places[row.axis] = tt.same("arith.addi", places[row.axis], ttg.i32(part * row.rows))
             tile = ttg.element(buffers.tiles, part_slot(ring, state.slot, part), ring.tile_type)
             ttg.copy(self.values[descriptor], places, full, tile, self.true)

@@ -18,6 +18,10 @@ from cleave.lowering.outgoing import STORE
 
 FREE = ("tt.descriptor_load", "tt.load", "tt.splat", "tt.make_range", "arith.constant")
 """Made in whatever layout is wanted."""
+PART = "cleave.part"
+"""The op that stands for a consumer's part, along ``axis``, of what is loaded."""
+_VIEWS = ("tt.trans", PART)
+"""Of a buffer."""
 _UNKNOWN = ("tt.reshape", "tt.join", "tt.split", "tt.cat", "tt.scan", "tt.gather", "tt.histogram", "tt.atomic_rmw")
 
 
@@ -25,7 +29,7 @@ class Layouts:
     """The layouts of the tiles of one function; CleaveError, at the op, for what has none here."""
 
     def __init__(self, block: ir.Block, resident: set[ir.Value], staying: Set[ir.Value] = frozenset()) -> None:
-        """``resident``: what descriptors load, and its transposes: products read it from shared memory.
+        """``resident``: what descriptors load, and views of it: products read it from shared memory.
 
         ``staying``: what of it products read from registers as their left operand.
         """
@@ -177,6 +181,8 @@ def constant_zero(value: ir.Value) -> bool:
     if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
         return False
     attr = owner.operation.attributes["value"]
+    if isinstance(attr, ir.IntegerAttr):
+        return attr.value == 0
     return isinstance(attr, ir.DenseElementsAttr) and attr.is_splat and _number(attr) == 0
 
 
@@ -185,11 +191,23 @@ def _number(attr: ir.DenseElementsAttr) -> float | int:
     return ir.FloatAttr(element).value if isinstance(element, ir.FloatAttr) else ir.IntegerAttr(element).value
 
 
+def views_of(load: ir.Value) -> list[ir.Value]:
+    """What is loaded, and what else is in the same buffer: transposes, and parts."""
+    users = (use.owner.operation for use in load.uses)
+    return [load, *(view for user in users if user.name in _VIEWS for view in views_of(user.results[0]))]
+
+
+def loaded(value: ir.Value) -> ir.Value:
+    """The load that a tile in shared memory is, or a view of."""
+    owner = value.owner.operation
+    return loaded(owner.operands[0]) if owner.name in _VIEWS else value
+
+
+def is_view(op: ir.Operation) -> bool:
+    """Of a buffer, if its operand is in one."""
+    return op.name in _VIEWS
+
+
 def resident_values(loads: Sequence[ir.Operation]) -> set[ir.Value]:
-    """What descriptors load, and transposes of it."""
-    found: set[ir.Value] = {load.results[0] for load in loads}
-    for value in list(found):
-        for use in value.uses:
-            if use.owner.operation.name == "tt.trans":
-                found.add(use.owner.operation.results[0])
-    return found
+    """What descriptors load, and views of it."""
+    return {view for load in loads for view in views_of(load.results[0])}

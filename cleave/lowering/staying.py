@@ -6,6 +6,7 @@ rows use up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from cleave.bindings import ir
@@ -43,7 +44,7 @@ def _needed(block: ir.Block, dots: Sequence[ir.Operation], resident: set[ir.Valu
     sums = {dot.operands[2] for dot in inside}
     results = [dot.results[0] for dot in inside if dot.results[0] not in sums]
     operands = [dot.operands[0] for dot in inside if dot.operands[0] not in resident]
-    return _registers([*results, *operands]) + _MASK * any(map(_is_mask, block.operations))
+    return registers_of([*results, *operands]) + _MASK * any(map(_is_mask, block.operations))
 
 
 def _is_mask(view: ir.OpView) -> bool:
@@ -52,11 +53,10 @@ def _is_mask(view: ir.OpView) -> bool:
     return op.name in ("arith.cmpi", "arith.cmpf") and sum(extent > 1 for extent in tt.shape_of(op.results[0])) > 1
 
 
-def _registers(values: Iterable[ir.Value]) -> int:
+def registers_of(values: Iterable[ir.Value]) -> int:
     """Of each thread, for all these tiles."""
     found = 0
     for value in dict.fromkeys(values):
-        rows, columns = tt.shape_of(value)
         bits = 32 if tt.element_name(value) == "f32" else 16
-        found += rows * columns * bits // 32 // _THREADS
+        found += math.prod(tt.shape_of(value)) * bits // 32 // _THREADS
     return found

@@ -1,7 +1,7 @@
 """A scheduled kernel as warp-specialised TTGIR for sm_90: one warp copies tiles, warpgroups multiply and compute.
 
-The kernel's rows are divided among the consumers, its TTIR is made once for any of them (``row_split``), and from that
-each partition takes its part: the producer the loops and copies, the consumers all but the copies.
+The kernel is divided among the consumers, its TTIR is made once for any of them (``division``), and from that each
+partition takes its part: the producer the loops and copies, the consumers all but the copies.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
-from cleave.lowering import encodings, row_split, tt, ttg, turns
+from cleave.lowering import division, encodings, tt, ttg
 from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import loop
+from cleave.lowering.descriptors import LOAD
+from cleave.lowering.division import FIRST, WHOLE, Division
 from cleave.lowering.form import Form
 from cleave.lowering.kernel_builder import (
     ARGUMENTS,
@@ -25,15 +27,16 @@ from cleave.lowering.kernel_builder import (
     Surroundings,
 )
 from cleave.lowering.outgoing import STORE, outgoing_of
+from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Producer, Row
-from cleave.lowering.register_layouts import Layouts, resident_values
+from cleave.lowering.register_layouts import Layouts, is_tile, resident_values
 from cleave.lowering.rings import ALIGNMENT, Buffers, Ring, rings_of
-from cleave.lowering.row_split import FIRST_ROW, WHOLE, Split
-from cleave.lowering.staying import staying
+from cleave.lowering.staying import registers_of, staying
 from cleave.lowering.targets import Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
+from cleave.lowering.turns import takes_turns
 from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
 
@@ -47,6 +50,8 @@ REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
 """Per thread of the partitions after the first, by consumers. The first has what is left: 232, 240 or 160."""
 _FOR_TILES = {1: 200, 2: 200, 3: 120}
 """Registers of a thread for operands and results of one loop's products; others hold addresses and row values."""
+_FOR_REPEATED = 176
+"""The same where products are repeated: wide results leave little room."""
 _STAGES = 3
 """With so many it is no loss to have no more."""
 _LIMITS = {1: 128, 2: 168, 3: 128}
@@ -54,10 +59,10 @@ _LIMITS = {1: 128, 2: 168, 3: 128}
 
 
 _MADE: Mapping[str, Callable[[int], ir.Value]] = {
-    f"size:{FIRST_ROW}": ttg.i32,
+    f"size:{FIRST}": ttg.i32,
     f"size:{BLOCK_COUNT}": lambda first: tt.value("tt.get_num_programs", tt.scalar("i32"), axis=tt.i32_attr(0)),
 }
-"""Arguments of the TTIR that are none of the kernel's: each partition makes them, of its first row."""
+"""Arguments of the TTIR that are none of the kernel's: each partition makes them, of where its part begins."""
 
 
 def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form) -> ir.Operation:
@@ -65,31 +70,48 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form)
 
     CleaveError, with the reason, for what has no such form; nothing is left behind then.
     """
-    reason = CleaveError("no dimension of its tiles can be divided between two warpgroups of 64 rows")
     found: list[_Module] = []
     try:
-        for split in (*row_split.splits(func), WHOLE):
-            if split is WHOLE and found:
-                continue
-            try:
-                found.append(_module(func, around, split, form))
-            except CleaveError as error:
-                reason = error
-        if not found:
-            raise reason
-        return min(found, key=_Module.operand_traffic).build()
+        reasons: list[CleaveError] = []
+        for group in _alternatives(func):
+            failures = _add_modules(found, func, around, group, form)
+            if found:
+                return min(found, key=_Module.operand_traffic).build()
+            reasons += failures if group == [WHOLE] else []
+        raise reasons[0]
     finally:
         for each in found:
             each.erase()
 
 
-def _module(func: ir.Operation, around: Surroundings, split: Split, form: Form) -> _Module:
+def _alternatives(func: ir.Operation) -> list[list[Division]]:
+    """Divisions in the order in which they are tried: one consumer only where nothing can be divided, and products
+    repeated only where one consumer cannot hold the tiles."""
+    every = division.divisions(func)
+    shared = [each for each in every if each is not WHOLE and not each.repeats]
+    return [shared, [WHOLE], [each for each in every if each.repeats]]
+
+
+def _add_modules(
+    found: list[_Module], func: ir.Operation, around: Surroundings, group: Sequence[Division], form: Form
+) -> list[CleaveError]:
+    """Add those that are possible; why others are not."""
+    failures: list[CleaveError] = []
+    for each in group:
+        try:
+            found.append(_module(func, around, each, form))
+        except CleaveError as error:
+            failures.append(error)
+    return failures
+
+
+def _module(func: ir.Operation, around: Surroundings, divided: Division, form: Form) -> _Module:
     """Its results are not stored by copies where that would leave too little room for those to come."""
     if not form.stored_by_copies:
-        return _Module(func, around, split, form)
-    plain = _Module(func, around, split, replace(form, stored_by_copies=False))
+        return _Module(func, around, divided, form)
+    plain = _Module(func, around, divided, replace(form, stored_by_copies=False))
     try:
-        found = _Module(func, around, split, form)
+        found = _Module(func, around, divided, form)
     except CleaveError:
         return plain
     better, other = (found, plain) if found.stages >= min(_STAGES, plain.stages) else (plain, found)
@@ -102,9 +124,9 @@ def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
     return replace(around, facts=type(around.facts).parse(list(texts)))
 
 
-def _part(func: ir.Operation, around: Surroundings, split: Split, form: Form) -> tuple[ir.Operation, ir.Operation]:
+def _part(func: ir.Operation, around: Surroundings, divided: Division, form: Form) -> tuple[ir.Operation, ir.Operation]:
     """The tile program of any part, and the module with its TTIR."""
-    part = row_split.part_of(func, split)
+    part = division.part_of(func, divided)
     part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
     part.attributes[DESCRIPTORS] = ir.UnitAttr.get()
     if form.stored_by_copies:
@@ -130,10 +152,10 @@ class _Argument:
 class _Module:
     """The kernel divided in one way; until ``erase`` the TTIR of any part stands beside it."""
 
-    def __init__(self, func: ir.Operation, around: Surroundings, split: Split, form: Form) -> None:
-        self.split, self.form = split, replace(form, persistent=form.persistent and bool(around.grid))
+    def __init__(self, func: ir.Operation, around: Surroundings, divided: Division, form: Form) -> None:
+        self.divided, self.form = divided, replace(form, persistent=form.persistent and bool(around.grid))
         with func.location:
-            self.func, self.source = _part(func, around, split, self.form)
+            self.func, self.source = _part(func, around, divided, self.form)
         try:
             self._analyse()
         except CleaveError:
@@ -145,25 +167,41 @@ class _Module:
         self.func.erase()
 
     def _analyse(self) -> None:
-        split = self.split
+        divided = self.divided
         self.function = self.source.regions[0].blocks[0].operations[0].operation
         self.block: ir.Block = self.function.regions[0].blocks[0]
         self.arguments = list(self._arguments())
-        self.loads = [op for op in _walk(self.function) if op.name == "tt.descriptor_load"]
+        self.rows: dict[ir.Value, Row] = {}
+        self.loads = self._loads()
         self._check()
-        self.rows = {a.value: row for a in self.arguments if (row := self._row(a)) is not None}
         parts: dict[ir.Value, int] = {
-            load.results[0]: split.parts if load.operands[0] in self.rows else 1 for load in self.loads
+            load.results[0]: divided.parts if load.results[0] in self.rows else 1 for load in self.loads
         }
-        stores = [(op, outgoing_of(op, split.parts)) for op in _walk(self.function) if op.name == STORE]
-        capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[split.parts]) - _RESERVED
+        stores = [(op, outgoing_of(op, divided.parts)) for op in _walk(self.function) if op.name == STORE]
+        capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]) - _RESERVED
         self.rings = rings_of(self.loads, parts, capacity - sum(out.bytes + ALIGNMENT for _, out in stores))
         resident = resident_values(self.loads)
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
-        room = _FOR_TILES[split.parts] if self.form.in_registers else 0
-        stays = staying(self.loads, dots, resident, room)
+        room = _FOR_REPEATED if divided.repeats else _FOR_TILES[divided.parts]
+        stays = staying(self.loads, dots, resident, room if self.form.in_registers else 0)
         layouts = Layouts(self.block, resident, stays)
-        self.kernel = Kernel(self.block, layouts, self.rings, stores, self._turns(resident), self.form.run_on)
+        # a rotated loop has operands of two iterations in registers, and where one tile is both, in its buffers
+        rotated = not divided.repeats
+        turns = self._turns(resident) if rotated else 0
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, self.form.run_on, rotated)
+
+    def _loads(self) -> list[ir.Operation]:
+        """Through descriptors, without those of a part of what another one loads: these become views of it."""
+        loads = [op for op in _walk(self.function) if op.name == LOAD]
+        first = next((a.value for a in self.arguments if a.text == f"size:{FIRST}"), None)
+        if first is None:
+            return loads
+        specs = {a.value: DescriptorSpec.parse(a.text) for a in self.arguments if a.text.startswith(DESCRIPTOR)}
+        for load in loads:
+            row = row_of(load, first, specs[load.operands[0]])
+            if row:
+                self.rows[load.results[0]] = row
+        return without_parts(loads, specs, self.rows, first)
 
     @property
     def stages(self) -> int:
@@ -173,9 +211,9 @@ class _Module:
     def _turns(self, resident: set[ir.Value]) -> int:
         """How many consumers take turns."""
         loops = [op for op in _walk(self.function) if op.name == "scf.for"]
-        parts = self.split.parts
+        parts = self.divided.parts
         wanted = self.form.in_turn and parts > 1
-        return parts if wanted and any(turns.takes_turns(loop, resident, parts) for loop in loops) else 0
+        return parts if wanted and any(takes_turns(loop, resident, parts) for loop in loops) else 0
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])
@@ -192,22 +230,13 @@ class _Module:
             raise CleaveError("no loop of it multiplies tiles that descriptors load")
         for dot in dots:
             _check_product(dot, resident)
+        if max((_carried(op) for op in _walk(self.function)), default=0) > _FOR_TILES[self.divided.parts]:
+            raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
         for op in _walk(self.function):
             if op.name == "scf.if" and any(tt.parent(load) == op for load in self.loads):
                 raise CleaveError("it loads tiles within a branch")
             if op.name == "tt.load" and tt.parent(op).name == "scf.for" and _is_multiplied(op.results[0]):
                 raise CleaveError("a loop loads an operand of a product by pointers")
-
-    def _row(self, argument: _Argument) -> Row | None:
-        """For a descriptor whose blocks have the divided rows."""
-        if not argument.text.startswith(DESCRIPTOR):
-            return None
-        spec = DescriptorSpec.parse(argument.text)
-        names = cleave.tensor_type_of(self.func.regions[0].blocks[0].arguments[spec.operand]).names
-        for axis, (number, extent) in enumerate(zip(spec.axes, spec.extents, strict=True)):
-            if names[number] == self.split.dim and extent == self.split.rows:
-                return Row(axis, self.split.rows)
-        return None
 
     def operand_traffic(self) -> int:
         """Elements that a consumer's products read from shared memory, each once."""
@@ -227,7 +256,7 @@ class _Module:
         return module
 
     def _attributes(self) -> dict[str, ir.Attribute]:
-        texts = [argument.text for argument in self.arguments if argument.text not in _MADE]
+        texts = [argument.text for argument in self._kept()]
         marks = {PERSISTENT: ir.UnitAttr.get()} if self.form.persistent else {}
         return {
             **marks,
@@ -237,12 +266,12 @@ class _Module:
             "ttg.num-ctas": tt.i32_attr(1),
             "ttg.num-warps": tt.i32_attr(encodings.WARPS),
             "ttg.threads-per-warp": tt.i32_attr(32),
-            "ttg.maxnreg": tt.i32_attr(_LIMITS[self.split.parts]),
+            "ttg.maxnreg": tt.i32_attr(_LIMITS[self.divided.parts]),
             TTGIR_TARGET: ir.StringAttr.get("cuda:90"),
         }
 
     def _function(self) -> None:
-        kept = [argument for argument in self.arguments if argument.text not in _MADE]
+        kept = self._kept()
         types = [self._type(argument) for argument in kept]
         attributes = {
             "sym_name": self.function.attributes["sym_name"],
@@ -256,6 +285,11 @@ class _Module:
         with ir.InsertionPoint(block):
             self._body({v: new for v, new in given.items() if list(v.uses)})
             tt.create("tt.return", [], [])
+
+    def _kept(self) -> list[_Argument]:
+        """The arguments that the kernel has, too: no descriptor of a part of what another one describes."""
+        used = (a for a in self.arguments if list(a.value.uses) or not a.text.startswith(DESCRIPTOR))
+        return [argument for argument in used if argument.text not in _MADE]
 
     def _type(self, argument: _Argument) -> ir.Type:
         """Descriptors say how their blocks lie in shared memory."""
@@ -272,10 +306,10 @@ class _Module:
         buffers = [_allocated(ring) for ring in rings]
         outgoing = [ttg.alloc(out.tiles_type) for _, out in self.kernel.stores]
         for ring, each in zip(rings, buffers, strict=True):
-            _initialise(ring, each, self.split.parts)
+            _initialise(ring, each, self.divided.parts)
         shared = [value for each in buffers for value in _parts(each)]
         captures = [*given.values(), *shared, *outgoing]
-        consumers = self.split.parts
+        consumers = self.divided.parts
         warps = [*[encodings.WARPS] * (consumers - 1), 1]
         default, others = ttg.warp_specialize(captures, warps, REGISTERS[consumers])
         with ir.InsertionPoint(default):
@@ -303,7 +337,7 @@ class _Module:
 
     def _with_own(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         """What is passed, and the sizes that a partition makes by itself."""
-        made = {a.value: _MADE[a.text](part * self.split.rows) for a in self.arguments if a.text in _MADE}
+        made = {a.value: _MADE[a.text](part * self.divided.extent) for a in self.arguments if a.text in _MADE}
         return {**given, **made}
 
 
@@ -316,6 +350,11 @@ def _walk(op: ir.Operation) -> list[ir.Operation]:
 
     op.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def _carried(op: ir.Operation) -> int:
+    """Registers of a thread for the tiles that a loop carries."""
+    return registers_of(result for result in op.results if is_tile(result)) if op.name == "scf.for" else 0
 
 
 def _is_multiplied(value: ir.Value) -> bool:

@@ -34,6 +34,11 @@ def element(buffers: ir.Value, index: ir.Value, type_: ir.Type) -> ir.Value:
     return tt.value("ttg.memdesc_index", type_, buffers, index)
 
 
+def part(buffer: ir.Value, offsets: Sequence[int], type_: ir.Type) -> ir.Value:
+    """What begins there."""
+    return tt.value("ttg.memdesc_subslice", type_, buffer, offsets=ir.DenseI32ArrayAttr.get(list(offsets)))
+
+
 def transposed(buffer: ir.Value, type_: ir.Type) -> ir.Value:
     return tt.value("ttg.memdesc_trans", type_, buffer, order=ir.DenseI32ArrayAttr.get([1, 0]))
 

@@ -293,5 +293,11 @@ class ThreadBlock:
 
 
 def key_of(buffer: Shared) -> int:
-    """Equal for views of one buffer."""
+    """Equal for views of one buffer, of those that were allocated together too."""
+    whole = buffer if buffer.base is None else buffer.base
+    offset = _address(buffer) - _address(whole)
+    return _address(whole) + (offset - offset % whole.strides[0] if whole.ndim > 2 else 0)
+
+
+def _address(buffer: Any) -> int:
     return int(buffer.__array_interface__["data"][0])

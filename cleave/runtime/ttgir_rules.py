@@ -60,6 +60,13 @@ def _index(op: Operation) -> Evaluate:
     return element
 
 
+def _part(op: Operation) -> Evaluate:
+    shape, _ = _memory(op.results[0].type)
+    places = zip(attribute(op, "offsets"), shape, strict=True)
+    inside = tuple(slice(start, start + extent) for start, extent in places)
+    return lambda machine, buffer: buffer[inside]
+
+
 def _local_load(op: Operation) -> Evaluate:
     def read(machine: Machine, buffer: Shared) -> Array:
         machine.block.pause()
@@ -214,6 +221,7 @@ def _await(op: Operation) -> Evaluate:
 MACHINE_RULES: dict[str, Rule] = {
     "ttg.local_alloc": _alloc,
     "ttg.memdesc_index": _index,
+    "ttg.memdesc_subslice": _part,
     "ttg.memdesc_trans": lambda op: lambda machine, buffer: buffer.T,
     "ttg.local_load": _local_load,
     "ttg.local_store": _local_store,

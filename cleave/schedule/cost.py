@@ -261,6 +261,7 @@ def _unrolled(chain: Chain, threads: int) -> float:
 def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     """As ``cost_of``, of the warp-specialised form of a kernel; ``work`` is that with descriptors."""
     resident = BLOCKS[form.division.consumers]
+    work = _repeated(work, form) if form.division.repeats else work
     whole = cost_of(work, form.stages, form.warps, target, Resources(form.shared, form.registers))
     waves = math.ceil(work.blocks / (target.sms * resident))
     together = sum(chain.trips * _specialised_iteration(chain, form, target) for chain in work.chains)
@@ -269,6 +270,20 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for chain in work.chains) else 1.0
     units = replace(whole, tensor=whole.tensor / rate, unit_overlap=hidden)
     return replace(units, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0)
+
+
+def _repeated(work: Workload, form: Form) -> Workload:
+    """With what all consumers compute, in loops that are not rotated."""
+    products, elements = form.products, form.elements
+
+    def more(chain: Chain) -> Chain:
+        wgmma, narrow = products * chain.wgmma, products * chain.narrow
+        special, code = elements * chain.special, elements * chain.elements
+        return replace(chain, wgmma=wgmma, narrow=narrow, special=special, elements=code, chained=False)
+
+    units = {"special": elements * work.special, "alu": elements * work.alu, "fma": elements * work.fma}
+    chains = [more(chain) for chain in work.chains]
+    return replace(work, tensor=products * work.tensor, chained_rows=0, chains=chains, **units)
 
 
 def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:

@@ -7,11 +7,11 @@ tilings can be ranked for this form: those that are best for it are not those th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cleave.dialects.size import SizeLike
-from cleave.schedule.occupancy import is_matrix_product
+from cleave.schedule.occupancy import is_matrix_product, repeated_loads
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import bytes_of
@@ -37,10 +37,14 @@ THREE, TWO = 192, 128
 
 @dataclass(frozen=True)
 class Division:
-    """Each of ``consumers`` has an equal part of ``dim``; of nothing, where there is one."""
+    """Each of ``consumers`` has an equal part of ``dim``; of nothing, where there is one.
+
+    ``repeats``: some products have not the dim, and are computed by all of them.
+    """
 
     consumers: int = 1
     dim: str = ""
+    repeats: bool = False
 
     def extent(self, ref: Ref, names: Set[str]) -> int:
         """Of one consumer's tile along these dims together."""
@@ -50,12 +54,17 @@ class Division:
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel is in this form: bytes of shared memory, registers of each of a consumer's threads."""
+    """What a kernel is in this form: bytes of shared memory, registers of each of a consumer's threads.
+
+    ``products`` and ``elements``: how many times as much all consumers multiply and compute as the kernel says.
+    """
 
     division: Division
     stages: int
     shared: int
     registers: int
+    products: float = 1.0
+    elements: float = 1.0
 
     @property
     def warps(self) -> int:
@@ -68,16 +77,20 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
     if kernel.beside or target.arch not in ARCHITECTURES:
         return None
     tiles = _Tiles(kernel, describable_loads(kernel, known))
-    for division in (*tiles.divisions(), Division()):
-        stages, shared = tiles.stages(division, target)
-        if stages >= STAGES and tiles.multiplies(division):
+    for group in tiles.divisions():
+        for division in group:
+            stages, shared = tiles.stages(division, target)
+            if stages < STAGES or not tiles.multiplies(division):
+                continue
             registers = _registers(work, tiles, division)
-            return Form(division, stages, shared, registers) if registers <= REGISTERS[division.consumers] else None
+            if registers <= REGISTERS[division.consumers]:
+                return Form(division, stages, shared, registers, *tiles.repeated(division))
+            break
     return None
 
 
 def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:
-    live = (work.live + tiles.computed_operands()) / division.consumers
+    live = tiles.live(division) if division.repeats else (work.live + tiles.computed_operands()) / division.consumers
     return REGISTERS_BASE[division.consumers] + math.ceil(live / (4 * THREADS))
 
 
@@ -89,16 +102,23 @@ class _Tiles:
 
     # --- the division ---
 
-    def divisions(self) -> Iterator[Division]:
-        """In two or three, along the longest dims first (as ``lowering/row_split.py`` does)."""
+    def divisions(self) -> tuple[list[Division], ...]:
+        """In groups, in the order in which they are tried (as ``lowering/division.py`` does): in two or three, along
+        the longest dims first; not at all; in two with products that both compute."""
         refused = {name for i in self.everything for name in self._kept_whole(i)}
         shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.everything if _is_shared_out(i)]
+        stored = [i.operands[0] for i in self.everything if i.op == "store"]
         extents = {dim.name: dim.size.value or 1 for ref in shared_out for dim in ref.tile.dims}
+        shared, repeating = list[Division](), list[Division]()
         for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
-            everywhere = all(name in ref.names for ref in shared_out)
             consumers = 3 if extent == THREE else 2
-            if everywhere and name not in refused and extent % consumers == 0:
-                yield Division(consumers, name)
+            if name in refused:
+                continue
+            if all(name in ref.names for ref in shared_out) and extent % consumers == 0:
+                shared.append(Division(consumers, name))
+            elif any(name in ref.names for ref in stored) and extent % 2 == 0:
+                repeating.append(Division(2, name, repeats=True))
+        return shared, [Division()], repeating
 
     def _kept_whole(self, instruction: Instruction) -> set[str]:
         if instruction.op in ("contract", "reduce"):
@@ -134,6 +154,22 @@ class _Tiles:
         lefts = [_factors(product)[0] for product in self.products]
         return max((bytes_of(left) for left in lefts if left not in self.described), default=0)
 
+    def live(self, division: Division) -> int:
+        """Bytes of what a consumer's loop carries, and of the largest product in it that is not added up."""
+        loops = [i.body for i in self.everything if i.body]
+        return max((_live(body, division) for body in loops), default=0) + self.computed_operands()
+
+    def repeated(self, division: Division) -> tuple[float, float]:
+        """How many times as much all consumers multiply and compute together as the kernel says."""
+        if not division.repeats:
+            return 1.0, 1.0
+        inside = [i for loop in self.everything if loop.body for i in loop.body.instructions if i.results]
+        plain = [i for i in inside if i.result.type and i.op not in (*LOADS, "contract", "constant", "splat")]
+        return (
+            _repetition([(_flops(product), product.result) for product in self.products], division),
+            _repetition([(i.result.elements, i.result) for i in plain], division),
+        )
+
     # --- shared memory ---
 
     def stages(self, division: Division, target: Target) -> tuple[int, int]:
@@ -141,7 +177,9 @@ class _Tiles:
         rings: dict[object, int] = {}
         once = 0
         for depth, block in _blocks(self.kernel.body):
-            for number, load in enumerate(i for i in block.instructions if i.results and i.result in self.described):
+            again = repeated_loads(block, self.kernel.roles)  # of these the whole or a part is in another's buffer
+            loads = [i for i in block.instructions if i.results and i.result in self.described and i not in again]
+            for number, load in enumerate(loads):
                 if _row_bytes(load.result) < NARROWEST:
                     return 0, 0
                 size = bytes_of(load.result)
@@ -151,6 +189,32 @@ class _Tiles:
         each, capacity = sum(rings.values()), target.shared_per_block // BLOCKS[division.consumers] - RESERVED
         stages = min(MOST_STAGES, (capacity - once) // max(each, 1))
         return stages, once + stages * each
+
+
+def _own_bytes(ref: Ref, division: Division) -> int:
+    """Of one consumer's part of a tile."""
+    return bytes_of(ref) // (division.consumers if division.dim in ref.names else 1)
+
+
+def _live(loop: Block, division: Division) -> int:
+    sums = [i.operands for i in loop.instructions if i.op == "add" and i.result in loop.yields]
+    products = [i.result for i in loop.instructions if is_matrix_product(i)]
+    others = [ref for ref in products if not any(ref in operands for operands in sums)]
+    carried = sum(_own_bytes(ref, division) for ref in loop.arguments if ref.type)
+    return carried + max((_own_bytes(ref, division) for ref in others), default=0)
+
+
+def _flops(product: Instruction) -> int:
+    """Up to a factor."""
+    left, _ = _factors(product)
+    summed = set(left.names) - set(product.result.names)
+    return product.result.elements * Division().extent(left, summed)
+
+
+def _repetition(work: Sequence[tuple[int, Ref]], division: Division) -> float:
+    """What all consumers do of it, as a multiple."""
+    done = sum(amount * (1 if division.dim in ref.names else division.consumers) for amount, ref in work)
+    return done / max(1, sum(amount for amount, _ in work))
 
 
 def _is_shared_out(instruction: Instruction) -> bool:

@@ -53,6 +53,18 @@ def matmul(k: str = "k=40", n: str = "n=72", dtype: str = "f16", *facts: str, tr
     return b.build(b.contract(x, w, over=["k"], dtype=dtype))
 
 
+def latent_attention() -> Graph:
+    """The cache is keys and values."""
+    b = GraphBuilder("latent")
+    q, c = b.input("b h d=64", "f16"), b.input("b n d=64", "f16")
+    s = b.contract(q, c, over=["d"])
+    e = b.exp(b.sub(s, b.reduce(s, kind="max", over=["n"])))
+    values = b.rename(c, from_="d", to="e=d")
+    product = b.contract(b.cast(e, dtype="f16"), values, over=["n"])
+    return b.build(b.cast(b.div(product, b.reduce(e, kind="sum", over=["n"])), dtype="f16"))
+
+
+LATENT = latent_attention()
 FACTS = ("k = 16*k1", "n = 16*n1")
 RIGHT = [
     (matmul(), [{"m": 37}, {"m": 1}, {"m": 0}, {"m": 130}]),
@@ -62,6 +74,7 @@ RIGHT = [
     (matmul("k", "n", "f16", *FACTS), [{"m": 37, "k1": 3, "n1": 5}, {"m": 3, "k1": 0, "n1": 1}]),
     (graphs.attention(division_last=True), [{"h": 2, "m": 37, "n": 70}, {"h": 1, "m": 1, "n": 1}]),
     (graphs.rmsnorm_matmul(), [{"m": 37, "n": 96}]),
+    (LATENT, [{"b": 2, "h": 70, "n": 37}, {"b": 1, "h": 1, "n": 1}]),
 ]
 
 
@@ -96,6 +109,15 @@ def test_which_loads_become_one(graph: Graph, expected: list[str]) -> None:
     found = descriptors(kernels)
     assert len(found) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True)), found
+
+
+def test_a_tensor_in_two_roles_is_loaded_once() -> None:
+    """The latent cache is keys and values: one descriptor, and of equal loads in a loop one."""
+    _, (kernel,) = lowered(LATENT, {"b": 128, "h": 128, "n": 1024})
+    assert [text.split(":")[1] for text in descriptors([kernel])] == ["0", "1"]
+    loop = kernel.text.split("scf.for")[1]
+    assert loop.count('"tt.descriptor_load"') == 1
+    assert loop.count('"tt.dot"') == 2
 
 
 @pytest.mark.parametrize(("facts", "count"), [("", 0), ("1 <= m, 1 <= k1", 1)])

@@ -118,11 +118,19 @@ def chain(n: str = "n") -> Graph:
     return b.build(b.contract(scores, v, over=["n"], dtype="f16"))
 
 
+def gram() -> Graph:
+    """One tensor in two roles, of which only the rows of one are divided."""
+    b = GraphBuilder("gram")
+    x = b.input("m k=200", "f16")
+    return b.build(b.contract(x, b.rename(x, from_="m", to="n=m"), over=["k"], dtype="f16"))
+
+
 RIGHT = [
     (matmul(), [{"m": 300}, {"m": 1}, {"m": 0}]),
     (matmul("bf16", transposed=True), [{"m": 130}]),
     (swiglu(), [{"m": 130}]),
     (normalised(), [{"m": 70}]),
+    (gram(), [{"m": 300}, {"m": 1}]),
     (chain(), [{"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 3, "n": 0}]),
     (graphs.attention(division_last=True), [{"h": 1, "m": 70, "n": 150}, {"h": 2, "m": 1, "n": 1}]),
     (graphs.causal_attention(), [{"h": 1, "m": 150, "n": 150}, {"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 0, "n": 3}]),

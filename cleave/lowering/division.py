@@ -1,0 +1,181 @@
+"""A tile program divided among warpgroups: the same program on smaller tiles, for any of the parts.
+
+A dimension can be divided if no tile is summed over it, and each store has it. Where each product has it, too, each
+part computes its share of all results by itself: these are the rows, mostly. Where some have not, they are computed in
+all parts, and what has not the dimension is stored by the first. So columns are divided that are too many for the
+registers of one warpgroup. The part is a symbol, so that one lowering serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.dims import Dim, const
+from cleave.dialects.tensor_type import TensorType
+from cleave.passes.functions import ops_inside
+
+FIRST = "first__of_part"
+"""The symbol whose value is the first element of a part within the tile."""
+_ACCESSES = {"cleave.load": (0, 1), "cleave.store": (1, 2)}  # memory, first offset
+
+
+@dataclass(frozen=True)
+class Division:
+    """``parts`` of ``extent`` elements along a dimension. ``repeats``: some products are computed in all of them."""
+
+    dim: str
+    extent: int
+    parts: int
+    repeats: bool = False
+
+
+WHOLE = Division("", 0, 1)
+"""One consumer has all of it."""
+
+
+def divisions(func: ir.Operation) -> list[Division]:
+    """The ways to divide a kernel in two, or in three, those along the longest dimensions first.
+
+    Those that repeat products come last, behind ``WHOLE``, and are in two parts.
+    """
+    extents, refused = _divisible(func)
+    products = _names_of(op.results[0] for op in ops_inside(func) if op.name == "cleave.contract")
+    stores = _names_of(op.operands[0] for op in ops_inside(func) if op.name == "cleave.store")
+    shared, repeating = list[Division](), list[Division]()
+    for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
+        if name in refused or not any(name in names for names in products):
+            continue
+        parts = 3 if extent % 3 == 0 else 2
+        if extent % parts == 0 and all(name in names for names in (*products, *stores)):
+            shared.append(Division(name, extent // parts, parts))
+        elif extent % 2 == 0 and any(name in names for names in stores):
+            repeating.append(Division(name, extent // 2, 2, repeats=True))
+    return [*shared, WHOLE, *repeating]
+
+
+def _divisible(func: ir.Operation) -> tuple[dict[str, int], set[str]]:
+    """The extents of dimensions, and those of them that cannot be divided."""
+    extents: dict[str, int] = {}
+    refused: set[str] = set()
+    for op in ops_inside(func):
+        refused |= _kept_whole(op)
+        for value in (*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)):
+            for name, extent in _extents(value.type).items():
+                if extents.setdefault(name, extent) != extent:
+                    refused.add(name)
+    return extents, refused
+
+
+def _names_of(tiles: Iterable[ir.Value]) -> list[set[str]]:
+    return [set(_extents(tile.type)) for tile in tiles]
+
+
+def _kept_whole(op: ir.Operation) -> set[str]:
+    """Dimensions that an op needs whole."""
+    if op.name in ("cleave.contract", "cleave.reduce"):
+        return set(cleave.plain("strings", op.attributes["over"]))
+    if op.name == "cleave.store":
+        memory, tile = (cleave.tensor_type_of(operand).names for operand in (op.operands[1], op.operands[0]))
+        return set(tile) - set(memory)
+    if op.name == "cleave.gather_load":
+        return set(cleave.plain("strings", op.attributes["dims"])) | set(_extents(op.results[0].type))
+    return set()
+
+
+def _extents(type_: ir.Type) -> dict[str, int]:
+    """The extents of a tile by name; nothing for what is no tile."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return {}
+    tile, extents = cleave.decode(type_)
+    return {name: extent for name, extent in zip(tile.names, extents, strict=True) if extent is not None}
+
+
+# --- the program of one part ------------------------------------------------------------------------------------------
+
+
+def part_of(func: ir.Operation, division: Division) -> ir.Operation:
+    """A copy of the kernel beside it that computes what there is from ``FIRST`` on."""
+    with ir.InsertionPoint(func):
+        part = func.clone()
+    if division is WHOLE:
+        return part
+    _declare_symbol(part, division)
+    block = part.regions[0].blocks[0]
+    with part.location, ir.InsertionPoint.at_block_begin(block):
+        text = ir.StringAttr.get(FIRST)
+        first = ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]
+    for op in ops_inside(part):
+        _shorten(op, division)
+        if op.name in _ACCESSES:
+            _move(op, division, first)
+            if op.name == "cleave.store" and division.dim not in _extents(op.operands[0].type):
+                _leave_to_first(op, first)
+        elif op.name == "cleave.index" and division.dim in _extents(op.results[0].type):
+            _count_on(op, first)
+    return part
+
+
+def _declare_symbol(part: ir.Operation, division: Division) -> None:
+    facts = [*cleave.facts_of(part).texts, f"{FIRST} <= {division.extent * (division.parts - 1)}"]
+    part.attributes["cleave.facts"] = cleave.attribute("strings", facts)
+
+
+def _shorten(op: ir.Operation, division: Division) -> None:
+    values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
+    for value in values:
+        if division.dim in _extents(value.type):
+            value.set_type(_shorter(value.type, division))
+
+
+def _shorter(type_: ir.Type, division: Division) -> ir.Type:
+    tile, _ = cleave.decode(type_)
+    dims = tuple(Dim(d.name, const(division.extent)) if d.name == division.dim else d for d in tile.dims)
+    return cleave.tensor_type(TensorType(dims, tile.dtype))
+
+
+def _move(op: ir.Operation, division: Division, first: ir.Value) -> None:
+    """A load or store begins further on if its tile is divided."""
+    memory, offsets = _ACCESSES[op.name]
+    tile = op.results[0] if op.name == "cleave.load" else op.operands[0]
+    names = cleave.tensor_type_of(op.operands[memory]).names
+    if division.dim not in _extents(tile.type) or division.dim not in names:
+        return
+    position = offsets + names.index(division.dim)
+    with op.location, ir.InsertionPoint(op):
+        moved = ir.Operation.create("arith.addi", [ir.IndexType.get()], [op.operands[position], first])
+    op.operands[position] = moved.results[0]
+
+
+def _leave_to_first(store: ir.Operation, first: ir.Value) -> None:
+    """All parts have the same to store."""
+    with store.location, ir.InsertionPoint(store):
+        zero = ir.Operation.create(
+            "arith.constant", [ir.IndexType.get()], [], {"value": ir.IntegerAttr.get(ir.IndexType.get(), 0)}
+        )
+        same = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+        is_first = ir.Operation.create(
+            "arith.cmpi", [ir.IntegerType.get_signless(1)], [first, zero.results[0]], {"predicate": same}
+        )
+        branch = ir.Operation.create("scf.if", [], [is_first.results[0]], regions=2)
+        with ir.InsertionPoint(ir.Block.create_at_start(branch.regions[0], [])):
+            end = ir.Operation.create("scf.yield", [], [])
+    store.move_before(end)
+
+
+def _count_on(op: ir.Operation, first: ir.Value) -> None:
+    """Positions within the tile are counted from the first of all parts."""
+    line = op.results[0]
+    type_ = cleave.decode(line.type)[0]
+    uses = [(use.owner.operation, use.operand_number) for use in line.uses]
+    scalar = cleave.tensor_type(TensorType((), "i64"))
+    with op.location, ir.InsertionPoint.after(op):
+        start = ir.Operation.create("cleave.splat", [scalar], [first]).results[0]
+        if type_.dtype != "i64":
+            narrow = cleave.tensor_type(TensorType((), type_.dtype))
+            start = ir.Operation.create("cleave.cast", [narrow], [start]).results[0]
+        moved = ir.Operation.create("cleave.add", [line.type], [line, start]).results[0]
+    for user, number in uses:
+        user.operands[number] = moved

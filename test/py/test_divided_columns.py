@@ -1,0 +1,117 @@
+"""Warp-specialised kernels whose consumers have columns each, and repeat the products that have none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import pytest
+from compiled import CTX, reference
+from lowered import NUMPY
+
+from cleave.bindings import ir
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.lowering.compile_ttir import Compiled, compile_many
+from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.plan import plan_of
+from cleave.lowering.targets import Target
+from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.choose_sizes import choose_free
+from cleave.runtime.execute import execute
+from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule.candidates import Candidate
+from cleave.schedule.scheduler import ScheduleOptions, schedule, with_candidates
+
+
+def latent_attention(*, partial: bool = False, width: int = 512) -> Graph:
+    """The cache is keys and values. ``partial``: not divided, with the maxima and sums of the rows."""
+    b = GraphBuilder("latent")
+    q, c = b.input(f"h m d={width}", "f16"), b.input(f"h n d={width}", "f16")
+    s = b.mul(b.contract(q, c, over=["d"]), b.constant(0.05, "f32"))
+    largest = b.reduce(s, kind="max", over=["n"])
+    e = b.exp(b.sub(s, largest))
+    values = b.rename(c, from_="d", to="e=d")
+    product, total = b.contract(b.cast(e, dtype="f16"), values, over=["n"]), b.reduce(e, kind="sum", over=["n"])
+    if partial:
+        return b.build(product, largest, total)
+    return b.build(b.cast(b.div(product, total), dtype="f16"))
+
+
+@cache
+def lowered(graph: Graph) -> tuple[Candidate, LaunchPlan, KernelModule]:
+    """On the best tiling in which the consumers divide columns."""
+    options = ScheduleOptions(sizes={"h": 128, "m": 128, "n": 1024}, warp_specialise=True)
+    found = schedule(graph.deduplicated(), options)
+    (candidates,) = found.candidates
+    wanted = next(each for each in candidates if each.warp_specialised and each.tiling.tiles.get("e") == 512)
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(with_candidates(found.program, [wanted]), module)
+        LowerToTtgir(chosen=True).apply(CTX, module)
+        assert module.operation.verify()
+        (kernel,) = kernel_modules(module)
+        return wanted, plan_of(module, graph.name, {kernel.name: kernel}), kernel
+
+
+def errors(graph: Graph, sizes: Mapping[str, int], seed: int) -> list[float]:
+    """Of each output, relative to its largest number."""
+    _, plan, kernel = lowered(graph)
+    rng = np.random.default_rng(3)
+    bound = {**graph.extents, **sizes}
+    shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
+    inputs = [rng.standard_normal(s).astype(NUMPY[v.dtype]) for s, v in zip(shapes, graph.inputs, strict=True)]
+    found = execute(plan, {kernel.name: kernel.text}, inputs, choose_free(plan, dict(sizes)), seed=seed)
+    pairs = zip(found, reference(graph, inputs, "f64", bound), strict=True)
+    return [
+        float(np.abs(f.astype(float) - e).max(initial=0.0) / np.abs(e).max(initial=1e-30, where=np.isfinite(e)))
+        for f, e in pairs
+    ]
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"h": 1, "m": 70, "n": 150}, {"h": 2, "m": 1, "n": 1}, {"h": 1, "m": 0, "n": 3}], ids=str
+)
+def test_numbers(sizes: dict[str, int]) -> None:
+    for seed in range(2):
+        assert max(errors(latent_attention(), sizes, seed)) < 1e-2
+
+
+def test_what_has_no_columns_is_stored_by_one_of_them() -> None:
+    graph = latent_attention(partial=True)
+    _, _, kernel = lowered(graph)
+    assert kernel.text.count('"scf.if"') >= 2
+    assert max(errors(graph, {"h": 1, "m": 70, "n": 150}, 0)) < 1e-2
+
+
+def test_values_are_a_part_of_the_keys_buffer() -> None:
+    """One ring for both, of which each consumer's values are the half that it begins at."""
+    candidate, _, kernel = lowered(latent_attention())
+    assert TTGIR_TARGET in kernel.text and candidate.num_warps == 8
+    assert sum(text.startswith("desc:") for text in kernel.arguments) == 2
+    assert kernel.text.count("x64x512xf16, #ttg.nvmma_shared") > 0 and "x64x256xf16, #ttg.nvmma" not in kernel.text
+    for first in (0, 256):
+        assert '"ttg.memdesc_subslice"' in kernel.text and f"offsets = array<i32: 0, {first}>" in kernel.text
+
+
+def test_the_compiler_takes_it() -> None:
+    """As predicted: two stages, 12 warps, no spills of tiles; the other half of the columns is 32 KiB further on."""
+    candidate, _, kernel = lowered(latent_attention())
+    (found,) = compile_many([kernel.request(Target.parse("sm_90"))])
+    assert isinstance(found, Compiled)
+    assert found.num_warps == 12 and found.registers == 168 and found.spills <= 192 and not found.notes
+    assert found.shared <= candidate.cost.shared <= found.target.shared_per_block
+    assert "32768;" in found.ptx
+
+
+def test_columns_that_fit_are_not_divided() -> None:
+    """Nothing is computed twice where the registers of one warpgroup hold the results."""
+    found = schedule(
+        latent_attention(width=64).deduplicated(),
+        ScheduleOptions(sizes={"h": 128, "m": 128, "n": 1024}, warp_specialise=True),
+    )
+    special = [each for each in found.candidates[0] if each.warp_specialised]
+    few = [each for each in special if (each.tiling.tiles["m"], each.tiling.tiles["n"]) == (64, 64)]
+    assert few and all(each.num_warps == 4 for each in few)
