@@ -11,14 +11,14 @@ from functools import cached_property, partial
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
 from cleave.errors import CleaveError
-from cleave.schedule.cost import Cost, Workload, cost_of, specialised_cost, workload
+from cleave.schedule.cost import Cost, Costs, Workload, specialised_cost
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import Score, explore
-from cleave.schedule.forms import form_of, has_form, resized
+from cleave.schedule.forms import Form, form_of
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import viewed
 from cleave.schedule.target import Target
-from cleave.schedule.tile_program import Kernel, has_loops
+from cleave.schedule.tile_program import Kernel
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, space_of
 from cleave.schedule.traffic import best_group
@@ -70,7 +70,7 @@ class Candidate:
     def operands(self) -> tuple[Value, ...]:
         return self.emit().operands
 
-    @property
+    @cached_property
     def doubt(self) -> float:
         """How many times as long as predicted it counts: swapped operands and many warps for a small tile do worse."""
         small = math.prod(self.tiling.grid.values()) <= CROWDED * 32 * self.num_warps
@@ -115,7 +115,7 @@ class Candidates:
         self._regions: dict[tuple[tuple[Value, ...], frozenset[Value]], Region] = {}
         self._alike: dict[tuple[frozenset[Value], frozenset[Value]], Region] = {}
         self._emitted: dict[tuple[Region, Hashable, Fusion], Emitted] = {}
-        self._forms: dict[tuple[Region, Hashable, Fusion], list[Emitted]] = {}
+        self._forms: dict[tuple[Region, Hashable, Fusion], list[Form]] = {}
         self._weighed: dict[tuple[Region, Hashable, Hashable], list[Candidate]] = {}
         self._ranked: dict[tuple[Region, int, Hashable], tuple[Candidate, ...]] = {}
 
@@ -169,60 +169,53 @@ class Candidates:
 
     def _variants(self, region: Region, tiling: Tiling, fusion: Fusion, sizes: Sizes) -> tuple[list[Candidate], bool]:
         """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
-        alike = self._alike_kernel(region, tiling, fusion)
-        kernel = resized(alike.kernel, region, tiling)
-        work = workload(kernel, sizes.values, sizes.known)
+        form = self._form(region, tiling, fusion)
+        work = form.workload(tiling, sizes.values, sizes.known)
         group = best_group(work.walk, work.streams, self.target.sms, self.target.l2_size // L2_COPIES)
-        kernel = replace(kernel, order=replace(kernel.order, group=group) if kernel.order else None)
         tiling, work = replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
         works = {False: work}
         if self.target.has_descriptors and work.describable and _gains_by_descriptors(work):
-            works[True] = workload(replace(kernel, descriptors=True), sizes.values, sizes.known)
+            works[True] = form.workload(tiling, sizes.values, sizes.known, descriptors=True)
         emit = partial(self._kernel, region, tiling, fusion)
-        choices = itertools.product(works, STAGES if has_loops(kernel) else (NO_PIPELINE,), WARPS)
-        found = [
-            Candidate(emit, tiling, cost_of(works[described], stages, warps, self.target), warps, stages, described)
-            for described, stages, warps in choices
-        ]
+        resources = list(itertools.product(STAGES if form.has_loops else (NO_PIPELINE,), WARPS))
+        found: list[Candidate] = []
+        for described, each in works.items():
+            costs = Costs(each, self.target)
+            found += [Candidate(emit, tiling, costs.of(*pair), pair[1], pair[0], described) for pair in resources]
         if self.warp_specialise and True in works:
-            special = list(self._specialised(emit, tiling, kernel, works[True], sizes))
+            special = list(self._specialised(emit, tiling, form, works[True], sizes))
             three = special and any(chain.chained for chain in works[True].chains)
-            found += [*special, *(self._for_three(region, tiling, fusion, alike, sizes) if three else ())]
-        return found, alike.estimates
+            found += [*special, *(self._for_three(tiling, fusion, form, sizes) if three else ())]
+        return found, form.emitted.estimates
 
     def _specialised(
-        self, emit: Callable[[], Emitted], tiling: Tiling, kernel: Kernel, work: Workload, sizes: Sizes
+        self, emit: Callable[[], Emitted], tiling: Tiling, alike: Form, work: Workload, sizes: Sizes
     ) -> Iterator[Candidate]:
         """The tiling in its warp-specialised form, if it has one."""
-        form = specialised_form(kernel, work, sizes.known, self.target)
+        form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target)
         if form:
             cost = specialised_cost(work, form, self.target)
             yield Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
 
-    def _for_three(
-        self, region: Region, tiling: Tiling, fusion: Fusion, alike: Emitted, sizes: Sizes
-    ) -> Iterator[Candidate]:
+    def _for_three(self, tiling: Tiling, fusion: Fusion, alike: Form, sizes: Sizes) -> Iterator[Candidate]:
         """For two consumers' tiles those with half as many rows again, in loops that compute between their products.
 
         Triton has no tiles of such an extent: there are none without consumers.
         """
         for name in (name for name, extent in tiling.grid.items() if extent == TWO):
             wider = replace(tiling, grid={**tiling.grid, name: THREE})
-            kernel = resized(alike.kernel, region, wider)
-            kernel = replace(kernel, order=replace(kernel.order, group=tiling.group) if kernel.order else None)
-            work = workload(replace(kernel, descriptors=True), sizes.values, sizes.known)
-            work = replace(work, walk=replace(work.walk, group=tiling.group))
-            form = specialised_form(kernel, work, sizes.known, self.target)
+            work = alike.workload(wider, sizes.values, sizes.known, descriptors=True)
+            form = specialised_form(alike.kernel(wider), work, sizes.known, self.target)
             if form and form.division.dim == name:
-                emit = partial(self._kernel, region, wider, fusion)
-                yield from self._specialised(emit, wider, kernel, work, sizes)
+                emit = partial(self._kernel, alike.region, wider, fusion)
+                yield from self._specialised(emit, wider, alike, work, sizes)
 
-    def _alike_kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
-        """A kernel of the form that the tiling's has."""
+    def _form(self, region: Region, tiling: Tiling, fusion: Fusion) -> Form:
+        """That which the tiling's kernel has."""
         forms = self._forms.setdefault((region, form_of(region, tiling), fusion), [])
-        found = next((emitted for emitted in forms if has_form(emitted, tiling)), None)
+        found = next((form for form in forms if form.has(tiling)), None)
         if found is None:
-            forms.append(found := self._kernel(region, tiling, fusion))
+            forms.append(found := Form(region, self._kernel(region, tiling, fusion)))
         return found
 
     def _kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cleave.dialects.graph import Graph
 from cleave.dialects.size import SizeLike
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel, TileProgram
+from cleave.schedule.tile_sizes import BYTES
 from cleave.schedule.traffic import dram_reads
 from cleave.schedule.warp_specialised import BLOCKS, Form, specialised_form
-from cleave.schedule.workload import BYTES, SPECIAL_ELEMENTS, Chain, Workload, trip_count, workload
+from cleave.schedule.workload import SPECIAL_ELEMENTS, Chain, Workload, workload
 
 __all__ = [
-    "BYTES", "Cost", "Resources", "Workload", "cost_of", "kernel_cost", "known_of", "launch_time", "program_cost",
-    "trip_count", "workload",
+    "BYTES", "Cost", "Costs", "Resources", "Workload", "cost_of", "kernel_cost", "known_of", "launch_time",
+    "program_cost", "workload",
 ]  # fmt: skip
 
 OVERLAP = 0.3
@@ -85,7 +87,7 @@ class Cost:
     registers: int
     unit_overlap: float = OVERLAP
 
-    @property
+    @cached_property
     def running(self) -> float:
         """Without the launch."""
         units = _overlapped(self.tensor, self.special + self.alu, self.unit_overlap)
@@ -128,53 +130,124 @@ def cost_of(work: Workload, num_stages: int, num_warps: int, target: Target, com
 
     ``compiled``: what the compiler says that a block takes, in place of an estimate.
     """
-    blocks = work.blocks
-    if not work.described and work.narrowest < COPY * THREADS * num_warps:
-        num_stages = 1  # what would be copied in smaller pieces is not pipelined (cleave/lowering/narrow_copies.py)
-    most, usual = (compiled, compiled) if compiled else _estimated(work, num_stages, num_warps)
-    resident = max(1, _resident(usual.shared, usual.registers, num_warps, target))
-    waves = math.ceil(blocks / (target.sms * resident)) if blocks else 0
-    # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
-    idle = math.ceil(blocks / target.sms) * target.sms / blocks if blocks else 1.0
-    traffic, described = blocks * (work.loaded + work.stored), blocks * work.described
-    walks = work.beside or [work]
-    reads = sum(dram_reads(each.walk, each.streams, target.sms * resident, target.l2_size) for each in walks)
-    misses = max(work.compulsory, reads + blocks * work.stored)
-    repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
-    busy = blocks * idle * repeat
-    again = sum(each.blocks * chain.trips * _again(chain, num_warps) for each in walks for chain in each.chains)
-    again /= max(blocks, 1)
-    tensor = work.tensor + (target.mma_slowdown - 1) * work.mma + (work.narrow if described else 0.0)
-    tensor += target.mma_slowdown * again
-    accesses = blocks * idle * work.requests / target.request_rate
-    chains = [(each.blocks, _alone(each, num_stages, num_warps, repeat, target)) for each in walks]
-    alone = max((time for _, time in chains), default=0.0)
-    if waves > 1:
-        alone = sum(count * time for count, time in chains) / blocks
-    waits = any(chain.waited for each in walks for chain in each.chains)
-    flops = target.tensor_flops * (STEADY if described and not waits else 1.0)
-    rotated = any(chain.chained for each in walks for chain in each.chains)
-    simple = (work.alu + work.fma) / (target.fma_flops * (SIMPLE if rotated else 1.0))
-    edge = target.sms * _edge(walks) / (EDGE * target.dram_bandwidth) if described and resident == 1 else 0.0
-    return Cost(
-        dram=min(misses, max(traffic, work.compulsory)) / target.dram_bandwidth,
-        l2=max(
-            (traffic - described) * idle / target.l2_bandwidth + described * idle / target.described_l2_bandwidth,
-            accesses,
-        ),
-        tensor=busy * tensor / flops,
-        special=busy * work.special / target.special_rate,
-        alu=busy * (simple + work.staged / (target.sms * target.shared_bandwidth)),
-        latency=waves * (target.block_latency + alone + edge),
-        start=target.kernel_latency + (target.described_latency if described else 0.0),
-        overlap=(OVERLAP_DESCRIBED if waits else 0.0) if described else OVERLAP,
-        traffic_overlap=TRAFFIC_OVERLAP_DESCRIBED if described else 0.0,
-        blocks=blocks,
-        waves=waves,
-        shared=most.shared,
-        registers=most.registers,
-        unit_overlap=OVERLAP_DESCRIBED if rotated else OVERLAP,
-    )
+    return Costs(work, target).of(num_stages, num_warps, compiled)
+
+
+@dataclass(frozen=True)
+class _Warps:
+    """What a number of warps makes of a workload: seconds on each unit, those that each chain computes in an iteration,
+    and registers, the most and as usual."""
+
+    tensor: float
+    special: float
+    alu: float
+    computing: tuple[tuple[tuple[Chain, float], ...], ...]
+    registers: tuple[int, int]
+
+
+class Costs:
+    """The costs of one workload: what neither stages nor warps change is found once."""
+
+    def __init__(self, work: Workload, target: Target) -> None:
+        self.work, self.target = work, target
+        self.walks = work.beside or [work]
+        # multiprocessors that the last blocks do not fill are idle: neither their units nor their ways to L2 are used
+        self.idle = math.ceil(work.blocks / target.sms) * target.sms / work.blocks if work.blocks else 1.0
+        self.traffic = work.blocks * (work.loaded + work.stored)
+        self.described = work.blocks * work.described
+        self.waits = any(chain.waited for each in self.walks for chain in each.chains)
+        self.rotated = any(chain.chained for each in self.walks for chain in each.chains)
+        self.l2, self.edge = self._l2(), target.sms * _edge(self.walks) / (EDGE * target.dram_bandwidth)
+        self._found: dict[tuple[int, int], Cost] = {}
+        self._with_warps: dict[int, _Warps] = {}
+        self._with_blocks: dict[int, float] = {}
+
+    def of(self, num_stages: int, num_warps: int, compiled: Resources | None = None) -> Cost:
+        """As ``cost_of``."""
+        work = self.work
+        if not work.described and work.narrowest < COPY * THREADS * num_warps:
+            num_stages = 1  # what would be copied in smaller pieces is not pipelined (cleave/lowering/narrow_copies.py)
+        if compiled:
+            return self._cost(num_stages, num_warps, compiled, compiled)
+        if (num_stages, num_warps) not in self._found:
+            shared = work.resident + work.streamed * num_stages
+            most, usual = (Resources(shared, registers) for registers in self._warps(num_warps).registers)
+            self._found[num_stages, num_warps] = self._cost(num_stages, num_warps, most, usual)
+        return self._found[num_stages, num_warps]
+
+    def _cost(self, num_stages: int, num_warps: int, most: Resources, usual: Resources) -> Cost:
+        work, target, described, warps = self.work, self.target, self.described, self._warps(num_warps)
+        resident = max(1, _resident(usual.shared, usual.registers, num_warps, target))
+        waves = math.ceil(work.blocks / (target.sms * resident)) if work.blocks else 0
+        edge = self.edge if described and resident == 1 else 0.0
+        return Cost(
+            dram=min(self._dram_bytes(resident), max(self.traffic, work.compulsory)) / target.dram_bandwidth,
+            l2=self.l2,
+            tensor=warps.tensor,
+            special=warps.special,
+            alu=warps.alu,
+            latency=waves * (target.block_latency + self._alone(num_stages, num_warps, waves) + edge),
+            start=target.kernel_latency + (target.described_latency if described else 0.0),
+            overlap=(OVERLAP_DESCRIBED if self.waits else 0.0) if described else OVERLAP,
+            traffic_overlap=TRAFFIC_OVERLAP_DESCRIBED if described else 0.0,
+            blocks=work.blocks,
+            waves=waves,
+            shared=most.shared,
+            registers=most.registers,
+            unit_overlap=OVERLAP_DESCRIBED if self.rotated else OVERLAP,
+        )
+
+    def _l2(self) -> float:
+        """Seconds: of the bytes, or of the accesses."""
+        work, target, described, idle = self.work, self.target, self.described, self.idle
+        accesses = work.blocks * idle * work.requests / target.request_rate
+        pointers = (self.traffic - described) * idle / target.l2_bandwidth
+        return max(pointers + described * idle / target.described_l2_bandwidth, accesses)
+
+    def _dram_bytes(self, resident: int) -> float:
+        """Read and written where each multiprocessor has so many blocks at once."""
+        if resident not in self._with_blocks:
+            running, cache = self.target.sms * resident, self.target.l2_size
+            reads = sum(dram_reads(each.walk, each.streams, running, cache) for each in self.walks)
+            self._with_blocks[resident] = max(self.work.compulsory, reads + self.work.blocks * self.work.stored)
+        return self._with_blocks[resident]
+
+    def _warps(self, num_warps: int) -> _Warps:
+        if num_warps not in self._with_warps:
+            work, target = self.work, self.target
+            repeat = max(1.0, WARP_ROWS * num_warps / work.chained_rows) if work.chained_rows else 1.0
+            busy = work.blocks * self.idle * repeat
+            flops = target.tensor_flops * (STEADY if self.described and not self.waits else 1.0)
+            simple = (work.alu + work.fma) / (target.fma_flops * (SIMPLE if self.rotated else 1.0))
+            self._with_warps[num_warps] = _Warps(
+                tensor=busy * self._operations(num_warps) / flops,
+                special=busy * work.special / target.special_rate,
+                alu=busy * (simple + work.staged / (target.sms * target.shared_bandwidth)),
+                computing=tuple(
+                    tuple((chain, _computing(chain, num_warps, repeat, target)) for chain in each.chains)
+                    for each in self.walks
+                ),
+                registers=_registers(work, num_warps),
+            )
+        return self._with_warps[num_warps]
+
+    def _operations(self, num_warps: int) -> float:
+        """Of a block on the tensor cores, as many as take ``wgmma`` so long."""
+        work, slowdown = self.work, self.target.mma_slowdown
+        chains = ((each.blocks * chain.trips, chain) for each in self.walks for chain in each.chains)
+        again = sum(count * _again(chain, num_warps) for count, chain in chains) / max(work.blocks, 1)
+        return work.tensor + (slowdown - 1) * work.mma + (work.narrow if self.described else 0.0) + slowdown * again
+
+    def _alone(self, num_stages: int, num_warps: int, waves: int) -> float:
+        """Seconds of a block's own chain of loads, contractions and reductions: of the longest, or where there are
+        several waves the mean."""
+        times = [
+            sum([c.trips * _iteration(c, computing, num_stages, num_warps, self.target) for c, computing in chains])
+            for chains in self._warps(num_warps).computing
+        ]
+        if waves > 1:
+            return sum(each.blocks * time for each, time in zip(self.walks, times, strict=True)) / self.work.blocks
+        return max(times, default=0.0)
 
 
 def _again(chain: Chain, num_warps: int) -> float:
@@ -188,26 +261,16 @@ def _edge(walks: Sequence[Workload]) -> float:
     return (loaded + sum(each.blocks * each.stored for each in walks)) / max(1, sum(each.blocks for each in walks))
 
 
-def _alone(work: Workload, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
-    """Seconds of a block's own chain of loads, contractions and reductions."""
-    return sum(chain.trips * _iteration(chain, num_stages, num_warps, repeat, target) for chain in work.chains)
-
-
-def _estimated(work: Workload, num_stages: int, num_warps: int) -> tuple[Resources, Resources]:
-    """What a block takes at most without spilling, and what it usually takes."""
-    shared = work.resident + work.streamed * num_stages
+def _registers(work: Workload, num_warps: int) -> tuple[int, int]:
+    """What a thread takes at most without spilling, and what it usually takes."""
     live = work.live / (4 * 32 * num_warps)
     if work.described:
         loops = sum(chain.pipelined for chain in work.chains)
-        registers = (
-            REGISTERS_DESCRIBED
-            + (EDGE_REGISTERS if loops > 1 else 0)
-            + math.ceil(live + TEMPORARY_DESCRIBED * work.temporary / (4 * 32 * num_warps))
-        )
-        return Resources(shared, registers), Resources(shared, registers)
+        temporary = TEMPORARY_DESCRIBED * work.temporary / (4 * 32 * num_warps)
+        registers = REGISTERS_DESCRIBED + (EDGE_REGISTERS if loops > 1 else 0) + math.ceil(live + temporary)
+        return registers, registers
     base = REGISTERS_BASE if work.tensor else REGISTERS_BASE_POINTWISE
-    most, usual = (base + math.ceil(share * live) for share in (REGISTERS_SHARE, REGISTERS_USUAL))
-    return Resources(shared, most), Resources(shared, usual)
+    return base + math.ceil(REGISTERS_SHARE * live), base + math.ceil(REGISTERS_USUAL * live)
 
 
 def _resident(shared: int, registers: int, num_warps: int, target: Target) -> int:
@@ -216,9 +279,9 @@ def _resident(shared: int, registers: int, num_warps: int, target: Target) -> in
     return min(target.shared // max(shared, 1), by_registers, target.warps // num_warps)
 
 
-def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, target: Target) -> float:
-    """Seconds of one iteration of a block that has its multiprocessor to itself; the warps work ``repeat`` times."""
-    threads = 32 * num_warps
+def _computing(chain: Chain, num_warps: int, repeat: float, target: Target) -> float:
+    """Seconds that a block which has its multiprocessor to itself computes in an iteration; the warps work ``repeat``
+    times."""
     narrow = chain.narrow if chain.described else 0.0
     flops = target.tensor_flops * (STEADY if chain.described and not chain.waited else 1.0)
     compute = (
@@ -228,10 +291,14 @@ def _iteration(chain: Chain, num_stages: int, num_warps: int, repeat: float, tar
         + chain.staged / target.shared_bandwidth
         + (chain.wgmma + narrow + target.mma_slowdown * (chain.mma + _again(chain, num_warps))) * target.sms / flops
         + chain.reductions * target.reduction_latency
-        + chain.elements / threads * target.element_time
+        + chain.elements / (32 * num_warps) * target.element_time
     )
-    compute *= repeat
-    seconds = compute
+    return compute * repeat
+
+
+def _iteration(chain: Chain, compute: float, num_stages: int, num_warps: int, target: Target) -> float:
+    """Seconds of one iteration of a block that has its multiprocessor to itself, which computes for so many."""
+    threads, seconds = 32 * num_warps, compute
     if chain.copied:
         copy = target.load_latency + chain.copied / target.block_bandwidth
         overlapped = num_stages > 1 and not chain.single

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
@@ -29,7 +30,8 @@ from cleave.schedule.rename import renamed, viewed
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_order import tile_order
-from cleave.schedule.tile_program import Block, Instruction, Kernel, Order, Ref, TileBuilder, tile_type
+from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
+from cleave.schedule.tile_sizes import value_of
 from cleave.schedule.tiling import Fusion, Tiling
 
 
@@ -54,9 +56,12 @@ def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str,
     return Emitted(kernel, tuple(emitter.arguments), emitter.grouping.estimates, masks)
 
 
-def grid_order(region: Region, tiling: Tiling) -> Order:
-    """In which thread blocks go through the output."""
-    return _grid(region, tiling, tiling.on_grid(region.parallel), region.outputs).order
+def tile_counts(region: Region, tiling: Tiling, sizes: Mapping[str, int]) -> dict[str, int]:
+    """How many tiles the grid has along each of its dims, in order, where symbols have these sizes."""
+    order = tiling.on_grid(region.parallel)
+    occupied = _occupied(region, order, region.outputs)
+    counts = {name: -(-value_of(region.sizes[name], sizes) // tiling.grid[name]) for name in order}
+    return {name: max(count, int(name in occupied)) for name, count in counts.items()}
 
 
 def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
@@ -133,7 +138,7 @@ class Emitter:
         self._walk(dims[1:], pairs, inner)
         operands = (builder.index(0), self.spans.bound(scope, name), builder.index(tile))
         course = Trips(name, self.spans.sizes, (), ())
-        about = {"dim": name, "trips": course.of(self.tiling.tiles), "course": course}
+        about = {"dim": name, "trips": partial(course.count, self.tiling.tiles), "course": course}
         builder.block.instructions.append(Instruction("scf.for", operands, (), about, block, pairs[0][0].location))
 
     def open_grid(self, root: Scope, order: Sequence[str], written: Sequence[Value]) -> Grid:

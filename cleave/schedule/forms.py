@@ -7,19 +7,23 @@ emitted; each other tiling of the form gives that code other extents.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 
-from cleave.schedule.emit import Emitted, grid_order
+from cleave.dialects.size import SizeLike
+from cleave.schedule.emit import Emitted, tile_counts
 from cleave.schedule.loops import masks_cost
+from cleave.schedule.outline import Outlines
 from cleave.schedule.region import Region
-from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, tile_type
+from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, has_loops, tile_type
 from cleave.schedule.tiling import Tiling
+from cleave.schedule.traffic import Walk
+from cleave.schedule.workload import Surroundings, Workload, counted
 
 
 def form_of(region: Region, tiling: Tiling) -> Hashable:
-    """What tilings have in common whose kernels may be of one form (``has_form`` says whether they are)."""
+    """What tilings have in common whose kernels may be of one form (``Form.has`` says whether they are)."""
     answers = tuple(_answers(extent, region.static_size(name)) for name, extent in tiling.tiles.items())
     return answers, tiling.resident, tiling.columns, tiling.deferred, tiling.walked
 
@@ -31,17 +35,38 @@ def _answers(extent: int, size: int | None) -> tuple[bool, ...]:
     return extent == 1, size > 0 and size % extent == 0, size < extent, size <= extent
 
 
-def has_form(emitted: Emitted, tiling: Tiling) -> bool:
-    """Whether the kernel of a tiling with the same ``form_of`` is this one but for extents."""
-    tiles = tiling.tiles
-    return emitted.masks is not None and all(masks_cost(mask, tiles) is cost for mask, cost in emitted.masks)
+class Form:
+    """The tilings of a region whose kernels are that of one of them, ``emitted``, but for extents."""
+
+    def __init__(self, region: Region, emitted: Emitted) -> None:
+        self.region, self.emitted = region, emitted
+        self._outlines = Outlines(emitted.kernel, lambda tiles: _with_extents(emitted.kernel, tiles))
+
+    def has(self, tiling: Tiling) -> bool:
+        """Whether it is a tiling's, which has the same ``form_of``."""
+        masks = self.emitted.masks
+        return masks is not None and all(masks_cost(mask, tiling.tiles) is cost for mask, cost in masks)
+
+    @cached_property
+    def has_loops(self) -> bool:
+        return has_loops(self.emitted.kernel)
+
+    def kernel(self, tiling: Tiling) -> Kernel:
+        """With the extents of a tiling; its indices, which take no time, are another tiling's."""
+        return _with_extents(self.emitted.kernel, tiling.tiles)
+
+    def workload(
+        self, tiling: Tiling, sizes: Mapping[str, int], known: Mapping[str, SizeLike], *, descriptors: bool = False
+    ) -> Workload:
+        """That of a tiling's kernel, with loads through descriptors or without."""
+        counts = tile_counts(self.region, tiling, sizes)
+        walk = Walk(tuple(counts.values()), tiling.group)
+        around = Surroundings(sizes, known, walk.blocks, walk, tuple(counts), descriptors, tiling.tiles)
+        return counted(self._outlines.at(tiling.tiles), around)
 
 
-def resized(kernel: Kernel, region: Region, tiling: Tiling) -> Kernel:
-    """The kernel with these tile extents, to be weighed: its indices, which take no time, are another tiling's."""
-    order = grid_order(region, tiling)
-    size = math.prod((count for _, count in order.axes[1:]), start=order.axes[0][1]) if order.axes else kernel.grid[0]
-    return replace(kernel, grid=(size,), body=_resized(kernel.body, {}, tiling.tiles), order=order)
+def _with_extents(kernel: Kernel, tiles: Mapping[str, int]) -> Kernel:
+    return replace(kernel, body=_resized(kernel.body, {}, tiles))
 
 
 def _resized(block: Block, refs: dict[Ref, Ref], tiles: Mapping[str, int]) -> Block:
@@ -58,7 +83,7 @@ def _resized_one(instruction: Instruction, refs: dict[Ref, Ref], tiles: Mapping[
     attrs, body = instruction.attrs, instruction.body
     if body:
         body = _resized(body, refs, tiles)
-        attrs = {**attrs, "trips": attrs["course"].of(tiles)}
+        attrs = {**attrs, "trips": partial(attrs["course"].count, tiles)}
     results = tuple(_resized_ref(ref, refs, tiles) for ref in instruction.results)
     return Instruction(instruction.op, operands, results, attrs, body)
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cleave.dialects.graph import Value
 from cleave.schedule.cascade import Cascades
@@ -134,7 +135,7 @@ class Loops:
         builder, name = nest.scope.builder, nest.loops[0]
         tile = self.tiling.reduced[name]
         operands = (over.start, over.stop, builder.index(tile), *accumulators)
-        about = {"dim": name, "trips": course.of(self.tiling.tiles), "course": course, **attrs}
+        about = {"dim": name, "trips": partial(course.count, self.tiling.tiles), "course": course, **attrs}
         location = nest.group[-1].location
         builder.block.instructions.append(Instruction("scf.for", operands, results, about, block, location))
         return results

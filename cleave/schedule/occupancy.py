@@ -2,96 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from cleave.dialects.ops import POINTWISE
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
-from cleave.schedule.tile_sizes import bytes_of, contraction_shape, is_tensor_core
+from cleave.schedule.tile_sizes import Amount, Shapes, is_matrix_product, is_tensor_core
 
 FREE = ("constant", "index", "splat", "extent", "program_id")
 """Instructions whose results are made where they are needed."""
 
 
-def is_matrix_product(instruction: Instruction) -> bool:
-    """Whether it becomes ``tt.dot``, and not a product of registers that is summed."""
-    if instruction.op != "contract":
-        return False
-    rows, columns, depth = contraction_shape(instruction)
-    return min(rows, columns) >= 8 and max(rows, columns) >= 16 and depth >= 16
+@dataclass(frozen=True)
+class Occupied:
+    """What a block occupies as a function of tile extents: shared memory outside loops, and of its paths into loops;
+    register code outside loops at its peaks; for each loop what it carries, and the peaks of the rest."""
+
+    resident: Amount
+    streamed: tuple[Amount, ...]
+    outside: tuple[Amount, ...]
+    inside: tuple[tuple[Amount, tuple[Amount, ...]], ...]
+
+    def shared(self, elements: Sequence[int]) -> tuple[int, int]:
+        """Bytes of tiles in shared memory, outside and inside loops: loops after one another use the same memory."""
+        return self.resident.of(elements), _most(self.streamed, elements)
+
+    def live(self, elements: Sequence[int]) -> tuple[int, int]:
+        """Bytes of the most tiles that are in registers at once, and of those the ones that a loop does not carry."""
+        found = (_most(self.outside, elements), 0)
+        for carried, others in self.inside:
+            largest = _most(others, elements)
+            found = max(found, (carried.of(elements) + largest, largest))
+        return found
 
 
-def shared_bytes(kernel: Kernel) -> tuple[int, int]:
-    """Bytes of tiles in shared memory: outside loops what feeds contractions; every load of a loop with a contraction.
+def _most(amounts: Iterable[Amount], elements: Sequence[int]) -> int:
+    return max([amount.of(elements) for amount in amounts], default=0)
+
+
+def occupied(kernel: Kernel, shapes: Shapes) -> Occupied:
+    """Shared memory has outside loops what feeds contractions; every load of a loop with a contraction.
 
     So measured: Triton 3.6 gives a mask that no contraction reads as many buffers as the keys, and Triton 3.7 none to
     the loads of loops without contractions.
     """
-    fed = {operand for i in kernel.body.walk() if is_matrix_product(i) for operand in i.operands}
-    return _staged(kernel.body, fed, kernel), _streamed(kernel.body, fed, kernel)
-
-
-def _staged(block: Block, fed: set[Ref], kernel: Kernel, *, every: bool = False) -> int:
-    """Bytes of the loads of a block, without its loops, that feed contractions, or of all of them."""
-    repeated = repeated_loads(block, kernel.roles)
-    loads = [i for i in block.instructions if i.op in LOADS and i not in repeated]
-    return sum(bytes_of(load.result) for load in loads if every or load.result in fed)
-
-
-def _streamed(block: Block, fed: set[Ref], kernel: Kernel) -> int:
-    """Bytes of the loop of a block that needs most; loops after one another use the same memory."""
-    bodies = [instruction.body for instruction in block.instructions if instruction.body]
-    every = [any(is_matrix_product(i) for i in body.instructions) for body in bodies]
-    needs = (
-        _staged(body, fed, kernel, every=whole) + _streamed(body, fed, kernel)
-        for body, whole in zip(bodies, every, strict=True)
-    )
-    return max(needs, default=0)
-
-
-def live_bytes(kernel: Kernel) -> tuple[int, int]:
-    """Bytes of the most tiles that are in registers at once, and of those the ones that a loop does not carry."""
+    multiplied = {operand for i in kernel.body.walk() if is_matrix_product(i) for operand in i.operands}
     fed = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
-    loops = (_live_inside(i.body, 0, fed, kernel.roles) for i in kernel.body.walk() if i.body)
-    return max([(_peak(kernel.body, fed, kernel.roles), 0), *loops])
+    loads = _Loads(multiplied, kernel.roles, shapes)
+    code = _RegisterCode(fed, kernel.roles, shapes)
+    loops = [each for i in kernel.body.walk() if i.body for each in code.inside(i.body, Amount())]
+    return Occupied(
+        loads.staged(kernel.body),
+        tuple(dict.fromkeys(loads.streamed(kernel.body))),
+        tuple(dict.fromkeys(code.peaks(kernel.body))),
+        tuple(dict.fromkeys(loops)),
+    )
 
 
-def _live_inside(loop: Block, around: int, fed: set[Ref], roles: Mapping[Ref, Ref]) -> tuple[int, int]:
-    """The accumulators of a loop, and the largest other tile of its register code or what its inner loops take; without
-    contractions, its tiles that are needed at once."""
-    carried = around + sum(bytes_of(ref) for ref in loop.arguments[1:])
-    used = {ref for i in loop.walk() for ref in (*i.operands, *(i.body.yields if i.body else ()))} | set(loop.yields)
-    in_place = _updates(loop)
-    largest, inner = 0, (0, 0)
-    for instruction in loop.instructions:
-        if instruction.body:
-            inner = max(inner, _live_inside(instruction.body, carried, fed, roles))
-        if instruction.op in (*LOADS, "constant", "index") or not instruction.results or instruction.body:
-            continue
+@dataclass(frozen=True)
+class _Loads:
+    """``fed``: operands of matrix products."""
+
+    fed: set[Ref]
+    roles: Mapping[Ref, Ref]
+    shapes: Shapes
+
+    def staged(self, block: Block, *, every: bool = False) -> Amount:
+        """The loads of a block, without its loops, that feed contractions, or all of them."""
+        repeated = repeated_loads(block, self.roles)
+        loads = (i.result for i in block.instructions if i.op in LOADS and i not in repeated)
+        return self.shapes.bytes(load for load in loads if every or load in self.fed)
+
+    def streamed(self, block: Block) -> Iterator[Amount]:
+        """Of the loops of a block, one inside the other."""
+        for body in [instruction.body for instruction in block.instructions if instruction.body]:
+            own = self.staged(body, every=any(is_matrix_product(i) for i in body.instructions))
+            inner = list(self.streamed(body))
+            yield from [own + each for each in inner] or [own]
+
+
+@dataclass(frozen=True)
+class _RegisterCode:
+    """``fed``: operands of contractions, which stay in shared memory."""
+
+    fed: set[Ref]
+    roles: Mapping[Ref, Ref]
+    shapes: Shapes
+
+    def inside(self, loop: Block, around: Amount) -> Iterator[tuple[Amount, tuple[Amount, ...]]]:
+        """The accumulators of a loop and those ``around`` it, and the other tiles of its register code of which the
+        largest counts; without contractions, its tiles that are needed at once. Then those of the loops in it."""
+        carried = around + self.shapes.bytes(loop.arguments[1:])
+        used = {ref for i in loop.walk() for ref in (*i.operands, *(i.body.yields if i.body else ()))}
+        kept = (used | set(loop.yields)) - _updates(loop)
+        others: list[Amount] = []
+        for instruction in loop.instructions:
+            if instruction.body:
+                yield from self.inside(instruction.body, carried)
+            elif instruction.op not in (*LOADS, "constant", "index") and instruction.results:
+                others += self._tiles(instruction, kept)
+        if all(i.op != "contract" for i in loop.walk()):
+            others += self.peaks(loop)
+        yield carried, tuple(dict.fromkeys(others))
+
+    def _tiles(self, instruction: Instruction, kept: set[Ref]) -> Iterator[Amount]:
+        """What an instruction needs at once."""
         if instruction.op == "contract" and not is_tensor_core(instruction):
-            largest = max(largest, sum(map(bytes_of, (*instruction.operands, instruction.result))))
-        if instruction.result.type and instruction.result in used - in_place:
-            largest = max(largest, bytes_of(instruction.result))
-    if all(i.op != "contract" for i in loop.walk()):
-        largest = max(largest, _peak(loop, fed, roles))
-    return max((carried + largest, largest), inner)
+            yield self.shapes.bytes((*instruction.operands, instruction.result))
+        if instruction.result.type and instruction.result in kept:
+            yield self.shapes.bytes([instruction.result])
 
+    def peaks(self, block: Block) -> Iterator[Amount]:
+        """What is there before a reduction and needed after it, and each tile.
 
-def _peak(block: Block, fed: set[Ref], roles: Mapping[Ref, Ref]) -> int:
-    """Of register code: what is there before a reduction and needed after it, or the largest tile.
-
-    Between reductions each thread goes through its elements one after the other, so that only the first tiles of what
-    they compute are whole; what is cast is there as what it was cast from. ``fed``: operands of contractions, which
-    stay in shared memory.
-    """
-    origin = _origins(block, roles)
-    made = {ref: number for number, i in enumerate(block.instructions) for ref in i.results if ref.type}
-    last = {origin.get(ref, ref): number for number, i in enumerate(block.instructions) for ref in i.operands}
-    tiles = [
-        ref for ref in made if ref not in origin and ref not in fed and block.instructions[made[ref]].op not in FREE
-    ]
-    at = [number for number, i in enumerate(block.instructions) if i.op == "reduce"]
-    live = (sum(bytes_of(ref) for ref in tiles if made[ref] < number <= last.get(ref, -1)) for number in at)
-    return max([*live, *(bytes_of(ref) for ref in tiles)], default=0)
+        Between reductions each thread goes through its elements one after the other, so that only the first tiles of
+        what they compute are whole; what is cast is there as what it was cast from.
+        """
+        origin = _origins(block, self.roles)
+        made = {ref: number for number, i in enumerate(block.instructions) for ref in i.results if ref.type}
+        last = {origin.get(ref, ref): number for number, i in enumerate(block.instructions) for ref in i.operands}
+        counted = [ref for ref in made if ref not in origin and ref not in self.fed]
+        tiles = [ref for ref in counted if block.instructions[made[ref]].op not in FREE]
+        for number in [number for number, i in enumerate(block.instructions) if i.op == "reduce"]:
+            yield self.shapes.bytes(ref for ref in tiles if made[ref] < number <= last.get(ref, -1))
+        yield from (self.shapes.bytes([ref]) for ref in tiles)
 
 
 def _origins(block: Block, roles: Mapping[Ref, Ref]) -> dict[Ref, Ref]:

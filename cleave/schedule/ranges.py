@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from cleave.dialects.dims import Size, ceildiv, const, floordiv, maximum, minimum
+from cleave.dialects.dims import Size
 from cleave.dialects.graph import Value
 from cleave.schedule.affine import Affine, Limit, limits, sign
 from cleave.schedule.masked_tiles import masking
@@ -19,6 +19,7 @@ from cleave.schedule.region import Region
 from cleave.schedule.scope import Scope, Span
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_program import Ref
+from cleave.schedule.tile_sizes import value_of
 
 
 @dataclass(frozen=True)
@@ -42,29 +43,30 @@ class Trips:
     upper: tuple[Affine, ...]
     kind: Literal["made", "full", "rest"] = "made"
 
-    def of(self, tiles: Mapping[str, int]) -> Size:
-        """The number where tiles have these extents."""
-        tile = const(tiles[self.name])
+    def count(self, tiles: Mapping[str, int], values: Mapping[str, int]) -> int:
+        """The number where tiles have these extents and symbols these values."""
+        tile = tiles[self.name]
+        made = -(-self._elements(tiles, values, widest=True) // tile)
         if self.kind == "made":
-            return ceildiv(self._elements(tiles, widest=True), tile)
-        full = floordiv(self._elements(tiles, widest=False), tile)
-        return full if self.kind == "full" else replace(self, kind="made").of(tiles) - full
+            return made
+        full = self._elements(tiles, values, widest=False) // tile
+        return full if self.kind == "full" else max(0, made - full)
 
-    def _elements(self, tiles: Mapping[str, int], *, widest: bool) -> Size:
-        start, stop = const(0), self.sizes[self.name]
+    def _elements(self, tiles: Mapping[str, int], values: Mapping[str, int], *, widest: bool) -> int:
+        start, stop = 0, value_of(self.sizes[self.name], values)
         for end in self.lower:
-            start = maximum(start, self._mean(end, tiles, largest=not widest))
+            start = max(start, self._mean(end, tiles, values, largest=not widest))
         for end in self.upper:
-            stop = minimum(stop, self._mean(end, tiles, largest=widest) + 1)
-        return maximum(stop - start, const(0))
+            stop = min(stop, self._mean(end, tiles, values, largest=widest) + 1)
+        return max(stop - start, 0)
 
-    def _mean(self, form: Affine, tiles: Mapping[str, int], *, largest: bool) -> Size:
+    def _mean(self, form: Affine, tiles: Mapping[str, int], values: Mapping[str, int], *, largest: bool) -> int:
         """The largest or smallest value of a form over a tile, on the average over thread blocks, roughly."""
-        total = form.constant
+        total = value_of(form.constant, values)
         for name, coefficient in form.coefficients.items():
             half = (tiles[name] - 1) // 2
             away = half if (sign(coefficient) > 0) == largest else -half
-            total = total + coefficient * (floordiv(self.sizes[name], const(2)) + away)
+            total += value_of(coefficient, values) * (value_of(self.sizes[name], values) // 2 + away)
         return total
 
 

@@ -7,13 +7,14 @@ import re
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Literal
 
 from cleave.dialects.dims import const
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.candidates import LONG, NO_PIPELINE, Candidate, Candidates, Sizes
-from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost, workload
+from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost
 from cleave.schedule.emit import Emitted
 from cleave.schedule.explore import Score
 from cleave.schedule.free_symbols import free_symbols
@@ -21,10 +22,11 @@ from cleave.schedule.part_lengths import in_whole_vectors, part_lengths
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
-from cleave.schedule.side_by_side import levels, side_by_side
+from cleave.schedule.side_by_side import arguments_of, levels, parts_of, side_by_side
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Launch, TileProgram
-from cleave.schedule.tiling import Fusion
+from cleave.schedule.tiling import Fusion, Tiling
+from cleave.schedule.workload import workload_beside
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Numbers of parts that the scheduler considers for a split, beside those that fill the GPU; a launch may take any."""
@@ -102,19 +104,25 @@ class Schedules:
 
     def best(self, tilings: int) -> Scheduled:
         """As ``schedule`` with so many tilings for each kernel at most."""
-        return self.finalists(tilings)[0]
+        ranked, choices = self._ranked(tilings)
+        return ranked[0].scheduled(choices)
 
     def finalists(self, tilings: int) -> list[Scheduled]:
         """The best schedules that write different values to memory, best first."""
+        ranked, choices = self._ranked(tilings)
+        return [each.scheduled(choices) for each in ranked]
+
+    def _ranked(self, tilings: int) -> tuple[list[_Ranked], Mapping[str, int]]:
+        """The finalists, and the values of free symbols."""
         free, options = free_symbols(self.graph), self.options
         if not free - options.sizes.keys():
-            return self._at(options.sizes, tilings)
-        sizes, first = self._first_counts(free, min(COARSE, tilings))
+            return self._at(options.sizes, tilings), {}
+        sizes, ranked = self._first_counts(free, min(COARSE, tilings))
+        first = ranked.scheduled({})
         choices = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
-        found = self._at({**sizes, **choices}, tilings)
-        return [replace(each, program=replace(each.program, choices=choices)) for each in found]
+        return self._at({**sizes, **choices}, tilings), choices
 
-    def _first_counts(self, free: set[str], tilings: int) -> tuple[Mapping[str, int], Scheduled]:
+    def _first_counts(self, free: set[str], tilings: int) -> tuple[Mapping[str, int], _Ranked]:
         """Few, some or many parts: with which of these the best of few tilings is fastest."""
         starts = [{**dict.fromkeys(sorted(free), count), **self.options.sizes} for count in STARTS]
         long = [sizes for sizes in starts if self._longest_part(sizes) >= SHORTEST] or starts[:1]
@@ -124,7 +132,7 @@ class Schedules:
         known = {**default_sizes(self.graph, sizes), **self.graph.extents}
         return max((length.evaluate(known) for length in part_lengths(self.graph)), default=SHORTEST)
 
-    def _at(self, sizes: Mapping[str, int], tilings: int) -> list[Scheduled]:
+    def _at(self, sizes: Mapping[str, int], tilings: int) -> list[_Ranked]:
         return _Scheduler(self.graph, replace(self.options, sizes=sizes), self.candidates).run(tilings)
 
 
@@ -170,6 +178,24 @@ def default_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     return {symbol: sizes.get(symbol, graph.extents.get(symbol, DEFAULT_SIZE)) for symbol in symbols}
 
 
+@dataclass(frozen=True)
+class _Ranked:
+    """What kernels that write ``written`` are predicted to take; the program, whose code takes time, is made on demand.
+
+    ``candidates``: as in ``Scheduled``.
+    """
+
+    graph: Graph
+    written: tuple[Value, ...]
+    candidates: tuple[tuple[Candidate, ...], ...]
+    seconds: float
+
+    def scheduled(self, choices: Mapping[str, int]) -> Scheduled:
+        program = TileProgram(self.graph, self.written, (), choices=choices)
+        program = with_candidates(program, [candidates[0] for candidates in self.candidates])
+        return Scheduled(program, self.candidates, self.seconds)
+
+
 class _Scheduler:
     """Schedules at given sizes."""
 
@@ -177,14 +203,14 @@ class _Scheduler:
         self.graph, self.options, self.candidates = graph, options, candidates
         self.sizes = Sizes({**default_sizes(graph, options.sizes), **graph.extents}, known_of(graph))
 
-    def run(self, tilings: int) -> list[Scheduled]:
+    def run(self, tilings: int) -> list[_Ranked]:
         """All partitions on very few tilings each, the best of them on a few, and the best of those on all tilings."""
         found = self._partitions()
         if len(found) > PROMISING:
             found = self._best_of(found, min(QUICK, tilings), PROMISING)
         finalists = self._best_of(found, min(COARSE, tilings), FINALISTS)
         programs = [self._program(self._ranked_kernels(kernels, tilings), kernels) for kernels in finalists]
-        return sorted(programs, key=lambda scheduled: self._score(scheduled.candidates))
+        return sorted(programs, key=lambda ranked: self._score(ranked.candidates))
 
     def _best_of(self, partitions: Sequence[Kernels], tilings: int, count: int) -> list[Kernels]:
         """The ``count`` best; of those that take as long as one another, such as mirror images, one.
@@ -252,23 +278,23 @@ class _Scheduler:
     def _bytes(self, value: Value) -> int:
         return math.prod(dim.size.evaluate(self.sizes.values) for dim in value.dims) * BYTES.get(value.dtype, 1)
 
-    def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> Scheduled:
-        written = [value for outputs in kernels for value in outputs]
-        merged = self._side_by_side(ranked) if self.options.horizontal_fusion else list(ranked)
-        program = TileProgram(self.graph, tuple(written), ())
-        program = with_candidates(program, [candidates[0] for candidates in merged])
-        return Scheduled(program, tuple(merged), self._time(tuple(merged)))
+    def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> _Ranked:
+        written = tuple(value for outputs in kernels for value in outputs)
+        merged = self._side_by_side(ranked, kernels) if self.options.horizontal_fusion else ranked
+        return _Ranked(self.graph, written, merged, self._time(merged))
 
-    def _side_by_side(self, ranked: tuple[tuple[Candidate, ...], ...]) -> list[tuple[Candidate, ...]]:
+    def _side_by_side(
+        self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels
+    ) -> tuple[tuple[Candidate, ...], ...]:
         """The launches, independent ones as one where that is predicted to take less time."""
-        launches = [Launch(candidates[0].kernel, candidates[0].operands) for candidates in ranked]
         found: list[tuple[Candidate, ...]] = []
-        for level in levels(launches):
-            apart = [ranked[index] for index in level]
+        regions = self._regions_of(kernels)
+        for level in levels([((*region.reads, *region.outputs), region.outputs) for region in regions]):
+            apart = tuple(ranked[index] for index in level)
             together = self._together(apart) if len(level) > 1 else None
-            better = together and self._score((together,)) < self._score(tuple(apart))
+            better = together and self._score((together,)) < self._score(apart)
             found += [together] if together and better else apart
-        return found
+        return tuple(found)
 
     def _together(self, ranked: Sequence[tuple[Candidate, ...]]) -> tuple[Candidate, ...]:
         """Independent kernels side by side, best first: for each number of warps and stages, the best of each."""
@@ -277,13 +303,23 @@ class _Scheduler:
             chosen = [_with_resources(candidates, *key) for candidates in ranked]
             parts = [Launch(candidate.kernel, candidate.operands) for candidate in chosen if candidate]
             if len(parts) == len(ranked):
-                launch = side_by_side("kernel", parts, self.graph.extents)
-                cost = cost_of(workload(launch.kernel, self.sizes.values, self.sizes.known), *key, self.options.target)
                 tiling = next(candidate.tiling for candidate in chosen if candidate)
-                made = Emitted(launch.kernel, launch.operands, estimates=False)
-                stages, warps = key
-                found.append(Candidate(lambda made=made: made, tiling, cost, warps, stages, made.kernel.descriptors))
+                found.append(self._one_launch(parts, tiling))
         return tuple(sorted(found, key=self.candidates.score))
+
+    def _one_launch(self, launches: Sequence[Launch], tiling: Tiling) -> Candidate:
+        """The candidate that these are side by side, which have the same numbers of warps and stages."""
+
+        @cache
+        def emit() -> Emitted:
+            launch = side_by_side("kernel", launches, self.graph.extents)
+            return Emitted(launch.kernel, launch.operands, estimates=False)
+
+        parts, arguments = parts_of(launches), tuple(arguments_of(launches).values())
+        work = workload_beside(parts, arguments, self.sizes.values, self.sizes.known)
+        warps, stages = parts[0].num_warps, parts[0].num_stages
+        cost = cost_of(work, stages, warps, self.options.target)
+        return Candidate(emit, tiling, cost, warps, stages, parts[0].descriptors)
 
 
 def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:

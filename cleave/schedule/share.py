@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from cleave.dialects.dims import Dim, Size, ceildiv, const
 from cleave.dialects.graph import Value
@@ -22,6 +23,7 @@ from cleave.schedule.region import Region
 from cleave.schedule.rename import viewed
 from cleave.schedule.scope import Scope, Span
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder
+from cleave.schedule.tile_sizes import value_of
 from cleave.schedule.tiling import Fusion, Tiling
 
 _IN_PLACE = POINTWISE | REDUCTIONS | {"constant", "index"}
@@ -113,6 +115,6 @@ def _combine_shares(second: Emitter, root: Scope, member: Ref, members: Ref, cou
         inner.spans[name] = Span(offset, units[name], whole.bound, whole.exact)
     second.compute(inner)
     total = math.prod(counts.values())
-    attrs = {"dim": "share", "trips": ceildiv(const(total), count)}
+    attrs = {"dim": "share", "trips": partial(value_of, ceildiv(const(total), count))}
     bounds = (member, outer.index(total), members)
     outer.block.instructions.append(Instruction("scf.for", bounds, (), attrs, body))

@@ -21,13 +21,13 @@ from cleave.schedule.rename import viewed
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref, TileBuilder
 
 
-def levels(launches: Sequence[Launch]) -> list[list[int]]:
-    """The launches' indices, by how many must run before one after another: those of one level are independent."""
+def levels(kernels: Sequence[tuple[Sequence[Value], Sequence[Value]]]) -> list[list[int]]:
+    """The indices of kernels that (read, write) these values, by how many must run before one after another: those of
+    one level are independent."""
     level_of: dict[Value, int] = {}
     found: list[list[int]] = []
-    for index, launch in enumerate(launches):
-        written = outputs_of(launch)
-        before = [level_of[viewed(value)] for value in launch.operands if viewed(value) in level_of]
+    for index, (read, written) in enumerate(kernels):
+        before = [level_of[viewed(value)] for value in read if viewed(value) in level_of]
         level = max(before, default=-1) + 1
         level_of |= dict.fromkeys(written, level)
         if level == len(found):
@@ -42,24 +42,34 @@ def outputs_of(launch: Launch) -> list[Value]:
     return [value for argument, value in pairs if argument in launch.kernel.outputs]
 
 
+def arguments_of(launches: Sequence[Launch]) -> dict[Value, Ref]:
+    """Those of one launch in place of these: what several read is one argument; what they write comes last."""
+    written = [value for launch in launches for value in outputs_of(launch)]
+    read = [value for launch in launches for value in launch.operands if value not in written]
+    return {value: Ref(value.type) for value in (*dict.fromkeys(read), *written)}
+
+
+def parts_of(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
+    """Their kernels as they are side by side: with descriptors if all are."""
+    descriptors = all(launch.kernel.descriptors for launch in launches)
+    return tuple(replace(launch.kernel, descriptors=descriptors) for launch in launches)
+
+
 def side_by_side(name: str, launches: Sequence[Launch], extents: Mapping[str, int]) -> Launch:
     """One launch in place of independent ones whose kernels have the same numbers of warps and stages."""
-    first, written = launches[0].kernel, [value for launch in launches for value in outputs_of(launch)]
-    read = [value for launch in launches for value in launch.operands if value not in written]
-    arguments = {value: Ref(value.type) for value in (*dict.fromkeys(read), *written)}
-    descriptors = all(launch.kernel.descriptors for launch in launches)
+    parts, arguments = parts_of(launches), arguments_of(launches)
     body = _Branches(launches, arguments, extents).body()
-    grid = sum((launch.kernel.grid[0] for launch in launches[1:]), first.grid[0])
+    grid = sum((part.grid[0] for part in parts[1:]), parts[0].grid[0])
     kernel = Kernel(
         name,
         tuple(arguments.values()),
-        tuple(arguments[value] for value in written),
+        tuple(arguments[value] for launch in launches for value in outputs_of(launch)),
         (grid,),
         body,
-        first.num_warps,
-        first.num_stages,
-        descriptors=descriptors,
-        beside=tuple(replace(launch.kernel, descriptors=descriptors) for launch in launches),
+        parts[0].num_warps,
+        parts[0].num_stages,
+        descriptors=parts[0].descriptors,
+        beside=parts,
     )
     return Launch(kernel, tuple(arguments))
 

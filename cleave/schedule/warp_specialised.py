@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cleave.dialects.size import SizeLike
-from cleave.schedule.occupancy import is_matrix_product, repeated_loads
+from cleave.schedule.occupancy import repeated_loads
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
-from cleave.schedule.tile_sizes import bytes_of
+from cleave.schedule.tile_sizes import bytes_of, is_matrix_product
 from cleave.schedule.warps import WGMMA_ROWS
 from cleave.schedule.workload import Workload, describable_loads
 

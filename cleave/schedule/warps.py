@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Ref
-from cleave.schedule.tile_sizes import bytes_of, contraction_shape, is_tensor_core
+from cleave.schedule.tile_sizes import Amount, Shapes, contraction_shape, is_tensor_core
 
 WGMMA_ROWS = 64
 """Rows of a tile from which on ``wgmma`` computes it."""
@@ -34,16 +35,16 @@ def exchanges(block: Block) -> int:
     return found
 
 
-def is_between_warps(reduction: Instruction) -> bool:
+def is_between_warps(operand: Ref, over: Collection[str], extents: Mapping[str, int]) -> bool:
     """Whether a row of a tile in registers is more than one warp has, of the dim that varies fastest and is reduced."""
-    operand = reduction.operands[0]
-    fastest = operand.tile.dims[-1] if operand.tile.dims else None
-    each = max(1, min(WARP_ROW // LANES, operand.elements // USUAL_THREADS))
-    extent = (fastest.size.value or 1) if fastest and fastest.name in reduction.attrs["over"] else 0
-    return extent > LANES * each
+    if not operand.names or operand.names[-1] not in over:
+        return False
+    elements = math.prod([extents[name] for name in operand.names])
+    each = max(1, min(WARP_ROW // LANES, elements // USUAL_THREADS))
+    return extents[operand.names[-1]] > LANES * each
 
 
-def staged(block: Block) -> tuple[float, int]:
+def staged(block: Block, shapes: Shapes) -> tuple[Amount, int]:
     """What register code writes to shared memory for products: bytes, and how many operands. Not what follows from
     another product: its rows stay where they are.
 
@@ -52,14 +53,14 @@ def staged(block: Block) -> tuple[float, int]:
     """
     products = [i for i in block.instructions if _is_product(i)]
     near = {i.result: i for i in block.instructions if i.results}
-    found: dict[Ref, float] = {}
+    found: dict[Ref, Amount] = {}
     for product in products:
         for operand in product.operands:
             sources = _sources(operand, near)
             if operand in near and near[operand].op not in LOADS and not any(_is_product(near[ref]) for ref in sources):
                 turned = operand.tile.dtype == "tf32" and _is_turned(operand, product)
-                found[operand] = bytes_of(operand) * (CONFLICT if turned else 1)
-    return sum(found.values()), len(found)
+                found[operand] = shapes.bytes([operand], CONFLICT if turned else 1)
+    return sum(found.values(), Amount()), len(found)
 
 
 def _sources(operand: Ref, near: Mapping[Ref, Instruction]) -> set[Ref]:
@@ -79,12 +80,12 @@ def _is_turned(operand: Ref, product: Instruction) -> bool:
     return bool(operand.names) and operand.names[-1] == last and last not in product.attrs["over"]
 
 
-def narrowest_copy(block: Block) -> float:
-    """Bytes of the smallest tile that a block loads for ``wgmma``; infinite without one."""
+def copies(block: Block, shapes: Shapes) -> tuple[Amount, ...]:
+    """Bytes of the tiles that a block loads for ``wgmma``."""
     products = [i for i in block.instructions if _is_product(i) and contraction_shape(i)[0] >= WGMMA_ROWS]
     fed = {operand for product in products for operand in product.operands}
     loads = (i for i in block.instructions if i.op == "load" and i.result in fed)
-    return min((float(bytes_of(load.result)) for load in loads), default=float("inf"))
+    return tuple(dict.fromkeys(shapes.bytes([load.result]) for load in loads))
 
 
 def _is_product(instruction: Instruction) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cleave.dialects.dims import Size
 from cleave.dialects.size import SizeLike
-from cleave.schedule.occupancy import live_bytes, repeated_loads, shared_bytes
-from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
-from cleave.schedule.tile_sizes import BYTES, bytes_of, contraction_shape, elements_of, is_tensor_core
+from cleave.schedule.outline import Fetch, Outline, Product, Stretch, is_matrix, outline_of, sized
+from cleave.schedule.tile_program import LOADS, Instruction, Kernel, Ref
+from cleave.schedule.tile_sizes import BYTES, value_of
 from cleave.schedule.traffic import Stream, Walk
-from cleave.schedule.warps import WGMMA_ROWS, exchanges, is_between_warps, narrowest_copy, staged
 
-SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
 VECTOR = 16
 """Bytes of the widest access of a thread; rows whose size is not known to be a multiple of it take narrower ones."""
 LANE = 4
@@ -110,42 +109,210 @@ class Workload:
     beside: list[Workload] = field(default_factory=list["Workload"])
 
 
-def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeLike] | None = None) -> Workload:
-    """What one launch does where every symbol has the size given.
-
-    ``known``: what the kernel's code is told of symbols: static extents, and multiples such as ``16*n16``.
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a kernel runs. ``sizes``: of symbols; ``known``: what its code is told of them, static extents, and
+    multiples such as ``16*n16``. ``blocks`` and ``walk``: of its grid, whose dims are ``axes``, in order.
+    ``descriptors``: as of the kernel. ``extents``: of its tiles, if they are not its own.
     """
+
+    sizes: Mapping[str, int]
+    known: Mapping[str, SizeLike]
+    blocks: int
+    walk: Walk
+    axes: tuple[str, ...]
+    descriptors: bool
+    extents: Mapping[str, int] | None = None
+
+    def trips(self, loop: Instruction) -> int:
+        """Iterations of a loop, on the average over thread blocks."""
+        if self.extents is None:
+            return max(0, loop.attrs["trips"](self.sizes))
+        return max(0, loop.attrs["course"].count(self.extents, self.sizes))
+
+    def width(self, argument: Ref) -> int:
+        """Bytes that a thread reads at once from a tensor: what the sizes of its rows, and of those that they are parts
+        of, are known to be a multiple of."""
+        width = BYTES.get(argument.tile.dtype, 1)
+        if not argument.tile.dims:
+            return width
+        multiple = self._multiple(argument.tile.dims[-1].size)
+        if argument.row:
+            multiple = math.gcd(multiple, self._multiple(argument.row))
+        return max(width, math.gcd(VECTOR, multiple * width))
+
+    def _multiple(self, size: Size) -> int:
+        return _multiple(size, tuple([(symbol, self.known.get(symbol)) for symbol in size.symbols]))
+
+
+def bytes_at(argument: Ref, sizes: Mapping[str, int]) -> int:
+    """Of a tensor where symbols have these sizes."""
+    extents = [value_of(dim.size, sizes) for dim in argument.tile.dims]
+    return math.prod(extents) * BYTES.get(argument.tile.dtype, 1)
+
+
+@lru_cache(maxsize=1 << 12)
+def _multiple(size: Size, known: tuple[tuple[str, SizeLike | None], ...]) -> int:
+    said = size.substitute({symbol: value for symbol, value in known if value is not None})
+    return math.gcd(*(coefficient for _, coefficient in said.terms))
+
+
+def workload(kernel: Kernel, sizes: Mapping[str, int], known: Mapping[str, SizeLike] | None = None) -> Workload:
+    """What one launch does where every symbol has the size given; ``known``: as in ``Surroundings``."""
     if kernel.beside:
-        return _together([workload(each, sizes, known) for each in kernel.beside], kernel, sizes)
-    work = Workload(
-        blocks=math.prod(max(0, size.evaluate(sizes)) for size in kernel.grid),
-    )
-    work.live, work.temporary = live_bytes(kernel)
-    work.resident, work.streamed = shared_bytes(kernel)
-    work.chained_rows = min((rows for block in _blocks(kernel.body) for rows in _chained_rows(block)), default=0)
-    widths = {argument: _access(argument, known or {}) for argument in kernel.arguments}
-    axes: tuple[tuple[str, Size], ...] = ()
-    if kernel.order:
-        axes = kernel.order.axes
-        work.walk = Walk(tuple(max(0, tiles.evaluate(sizes)) for _, tiles in axes), kernel.order.group)
+        return workload_beside(kernel.beside, kernel.arguments, sizes, known)
+    axes = kernel.order.axes if kernel.order else ()
+    walk = Walk(tuple(max(0, value_of(tiles, sizes)) for _, tiles in axes), kernel.order.group if kernel.order else 1)
+    blocks = math.prod(max(0, value_of(size, sizes)) for size in kernel.grid)
     names = tuple(name for name, _ in axes)
-    numbers = {argument: number for number, argument in enumerate(kernel.arguments)}
-    around = _Surroundings(sizes, widths, names, kernel.roles, numbers, _sized(kernel), kernel.descriptors)
-    _count(kernel.body, Chain(1.0), around, work)
-    work.live += math.ceil(max((REGISTER * chain.requests for chain in work.chains if chain.pipelined), default=0))
-    work.compulsory = _compulsory(kernel, sizes, work)
-    return work
+    return counted(outline_of(kernel), Surroundings(sizes, known or {}, blocks, walk, names, kernel.descriptors))
 
 
-def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -> Workload:
-    """The workload of kernels side by side: what they have in common is read once."""
+def counted(outline: Outline, around: Surroundings) -> Workload:
+    """What a kernel of this outline does there."""
+    return _Count(outline, around).workload()
+
+
+class _Count:
+    def __init__(self, outline: Outline, around: Surroundings) -> None:
+        self.outline, self.around = outline, around
+        self.elements = outline.shapes.at(around.extents)
+        self.widths = {argument: around.width(argument) for argument in outline.arguments}
+        self.bytes = {argument: bytes_at(argument, around.sizes) for argument in outline.arguments}
+        self.numbers = {argument: number for number, argument in enumerate(outline.arguments)}
+        self.work = Workload(around.blocks, walk=around.walk)
+
+    def workload(self) -> Workload:
+        work, occupied = self.work, self.outline.occupied
+        for stretch in self.outline.stretches:
+            self._chain(stretch)
+        work.live, work.temporary = occupied.live(self.elements)
+        work.resident, work.streamed = occupied.shared(self.elements)
+        work.live += math.ceil(max((REGISTER * chain.requests for chain in work.chains if chain.pipelined), default=0))
+        chained = [product for stretch in self.outline.stretches for product in stretch.chained]
+        work.chained_rows = min((self._shape(product)[0] for product in chained), default=0)
+        work.compulsory = self._compulsory()
+        return work
+
+    def _chain(self, stretch: Stretch) -> None:
+        work, loop, elements = self.work, stretch.loop, self.elements
+        trips = work.chains[stretch.around].trips * self.around.trips(loop) if loop else 1.0
+        special, simple = stretch.special.of(elements), stretch.simple.of(elements)
+        chain = Chain(
+            trips,
+            stretch.pipelined,
+            single=loop is not None and "stages" in loop.attrs,
+            repeated=stretch.repeated,
+            repeats=stretch.repeats.of(elements) / LANE,
+            exchanges=stretch.exchanges,
+            staged=stretch.staged.of(elements),
+            waited=stretch.waited,
+            reductions=stretch.reductions,
+            meetings=stretch.meetings,
+            chained=bool(stretch.chained),
+            special=special,
+            elements=SPECIAL_ELEMENTS * special + simple,
+        )
+        work.chains.append(chain)
+        work.narrowest = min([work.narrowest, *(copy.of(elements) for copy in stretch.copies)])
+        work.stored += trips * stretch.stored.of(elements)
+        work.staged += trips * chain.staged
+        work.special += trips * special
+        work.alu += trips * simple
+        for load in stretch.loads:
+            self._load(load, chain)
+        for product in stretch.products:
+            self._product(product, chain)
+
+    def _load(self, load: Fetch, chain: Chain) -> None:
+        work, source, size = self.work, load.source, load.bytes.of(self.elements)
+        width, describable = load.element or self.widths[source], load.matrix and self.widths[source] == VECTOR
+        work.loaded += chain.trips * size
+        shared = frozenset([axis for axis, name in enumerate(self.around.axes) if name in load.varying])
+        tensor = self.numbers[self.outline.roles.get(source, source)]
+        work.streams += (Stream(chain.trips * size, shared, self.bytes[source], tensor),)
+        if load.gathers:
+            work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
+        work.describable |= describable and chain.pipelined
+        if describable and self.around.descriptors:
+            work.described += chain.trips * size
+            chain.described += size
+        elif chain.pipelined and width == VECTOR:
+            chain.copied += size
+        else:
+            chain.requests += size / min(width, LANE)
+            work.requests += chain.trips * size / min(width, LANE)
+
+    def _product(self, product: Product, chain: Chain) -> None:
+        work, extents = self.work, self.around.extents or product.own
+        flops = 2.0 * math.prod([extents[name] for name in product.names])
+        if not product.tensor:
+            chain.elements += flops / 2
+            work.fma += chain.trips * flops
+            return
+        flops *= 2.0 if product.tf32 else 1.0
+        work.tensor += chain.trips * flops
+        rows, columns, _ = self._shape(product)
+        if product.many_rows:
+            chain.wgmma += flops
+            chain.wgmmas += 1
+            narrow = flops * ROWS_READ / columns
+            chain.narrow += narrow
+            work.narrow += chain.trips * narrow
+        else:
+            chain.mma += flops
+            chain.small.append((flops, math.ceil(rows / MMA_ROWS) * math.ceil(columns / MMA_COLUMNS)))
+            chain.mmas += 1
+            work.mma += chain.trips * flops
+
+    def _shape(self, product: Product) -> tuple[int, int, int]:
+        return product.sides.shape(self.around.extents or product.own)
+
+    def _compulsory(self) -> float:
+        """Bytes of each tensor, or those that are gathered from it."""
+        work, needed = self.work, dict[Ref, float]()
+        for argument in self.outline.arguments:
+            if argument not in self.outline.roles:
+                read = (
+                    work.blocks * work.gathered.get(argument, math.inf)
+                    if argument not in self.outline.loaded
+                    else math.inf
+                )
+                needed[argument] = min(self.bytes[argument], read)
+        return sum(needed.values())
+
+
+MMA_ROWS, MMA_COLUMNS = 16, 8
+"""Of what a warp computes at once by ``mma.sync``; warps for which nothing is left repeat one another's work."""
+ROWS_READ = 8
+"""Columns that ``wgmma`` could compute while it reads its rows from shared memory, which it does for each tile."""
+SPECIAL_ELEMENTS = 8
+"""Elements of simple register code that one of a special function takes as long as."""
+
+
+def describable_loads(kernel: Kernel, known: Mapping[str, SizeLike]) -> frozenset[Ref]:
+    """The tiles that could be loaded through descriptors."""
+    around = Surroundings({}, known, 0, Walk(()), (), descriptors=True)
+    sizes, loads = sized(kernel), [i for i in kernel.body.walk() if i.op in LOADS]
+    wide = {argument for argument in kernel.arguments if around.width(argument) == VECTOR}
+    return frozenset(i.result for i in loads if is_matrix(i, sizes) and i.operands[0] in wide)
+
+
+def workload_beside(
+    kernels: Sequence[Kernel],
+    arguments: Sequence[Ref],
+    sizes: Mapping[str, int],
+    known: Mapping[str, SizeLike] | None = None,
+) -> Workload:
+    """That of kernels side by side, which have these arguments together: what they have in common is read once."""
+    works = [workload(kernel, sizes, known) for kernel in kernels]
     blocks = sum(work.blocks for work in works)
     twice = sum(work.compulsory for work in works) - sum(
-        _bytes_of(argument, sizes) for each in kernel.beside for argument in each.arguments
+        bytes_at(argument, sizes) for kernel in kernels for argument in kernel.arguments
     )
     whole = Workload(
         blocks=blocks,
-        compulsory=sum(_bytes_of(argument, sizes) for argument in kernel.arguments) + min(0.0, twice),
+        compulsory=sum(bytes_at(argument, sizes) for argument in arguments) + min(0.0, twice),
         resident=max(work.resident for work in works),
         streamed=max(work.streamed for work in works),
         live=max(work.live for work in works),
@@ -157,239 +324,3 @@ def _together(works: list[Workload], kernel: Kernel, sizes: Mapping[str, int]) -
     for name in MEANS.split():
         setattr(whole, name, sum(work.blocks * getattr(work, name) for work in works) / max(blocks, 1))
     return whole
-
-
-@dataclass(frozen=True)
-class _Surroundings:
-    """The sizes of symbols, how many bytes a thread reads at once from each tensor, the grid's dims in order, and
-    which tensors are others with other names. ``numbers``: of the kernel's arguments.
-
-    ``sized``: the indices that are sizes of dims. ``descriptors``: as of the kernel.
-    """
-
-    sizes: Mapping[str, int]
-    widths: Mapping[Ref, int]
-    axes: tuple[str, ...]
-    roles: Mapping[Ref, Ref]
-    numbers: Mapping[Ref, int]
-    sized: frozenset[Ref]
-    descriptors: bool
-
-
-def _bytes_of(argument: Ref, sizes: Mapping[str, int]) -> int:
-    return math.prod(dim.size.evaluate(sizes) for dim in argument.tile.dims) * BYTES.get(argument.tile.dtype, 1)
-
-
-def _count(block: Block, chain: Chain, around: _Surroundings, work: Workload) -> None:
-    work.chains.append(chain)
-    repeated = repeated_loads(block, around.roles)
-    chain.staged, operands = staged(block)
-    chain.exchanges = exchanges(block) + operands
-    work.staged += chain.trips * chain.staged
-    chain.chained = bool(_chained_rows(block))
-    if chain.pipelined:
-        work.narrowest = min(work.narrowest, narrowest_copy(block))
-        chain.waited = sum(i.op == "contract" and not _is_accumulated(i.result, block) for i in block.instructions)
-        twice = [i.result for i in block.instructions if i.op == "load" and _has_both_uses(i.result, block)]
-        chain.repeated, chain.repeats = len(twice), sum(bytes_of(tile) / LANE for tile in twice)
-    for instruction in block.instructions:
-        if instruction in repeated:
-            continue
-        if instruction.body:
-            trips = trip_count(instruction, around.sizes)
-            inner = Chain(
-                chain.trips * trips, pipelined=_is_pipelined(instruction), single="stages" in instruction.attrs
-            )
-            _count(instruction.body, inner, around, work)
-        else:
-            _count_one(instruction, chain, around, work)
-
-
-def _is_pipelined(loop: Instruction) -> bool:
-    """Triton pipelines the loads of a loop with a contraction, all of them; those of other loops go to registers.
-
-    Loops that it would pipeline wrongly are held back by the lowering (``lowering/ttir_race.py``).
-    """
-    block = loop.body or Block()
-    products = [i for i in block.instructions if i.op == "contract" and is_tensor_core(i)]
-    return bool(products) and not _is_held_back(products, block)
-
-
-def _left_operand(contraction: Instruction) -> Ref:
-    """The operand that has the rows of the result."""
-    a, b = contraction.operands
-    names = contraction.result.names
-    return b if names and names[0] in b.names and names[0] not in a.names else a
-
-
-def _is_held_back(products: Sequence[Instruction], block: Block) -> bool:
-    """Whether a product of many rows takes its left operand from registers, and nothing in the loop uses a product."""
-    computed = {i.result for i in block.instructions if i.op not in LOADS and i.results}
-    registers = any(_left_operand(i) in computed and contraction_shape(i)[0] >= WGMMA_ROWS for i in products)
-    return registers and all(_is_accumulated(i.result, block) for i in products)
-
-
-def _is_accumulated(product: Ref, block: Block) -> bool:
-    """Whether it is only added to what the next iteration adds to."""
-    users = [i for i in block.instructions if product in i.operands]
-    return all(i.op == "add" and i.result in block.yields for i in users)
-
-
-def _has_both_uses(tile: Ref, block: Block) -> bool:
-    users = [i for i in block.instructions if tile in i.operands]
-    return {i.op == "contract" and is_tensor_core(i) for i in users} == {True, False}
-
-
-def trip_count(loop: Instruction, sizes: Mapping[str, int]) -> int:
-    """Iterations of a loop where every symbol has the size given, on the average over thread blocks."""
-    return max(0, loop.attrs["trips"].evaluate(sizes))
-
-
-def _count_one(instruction: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
-    op = instruction.op
-    if op in LOADS:
-        _count_load(instruction, chain, around, work)
-    elif op == "store":
-        work.stored += chain.trips * bytes_of(instruction.operands[0])
-    elif op == "contract":
-        _count_contraction(instruction, chain, work)
-    elif op in SPECIAL:
-        chain.elements += SPECIAL_ELEMENTS * elements_of(instruction.result)
-        chain.special += elements_of(instruction.result)
-        work.special += chain.trips * elements_of(instruction.result)
-    elif instruction.results and instruction.result.type and op not in ("constant", "splat", "index"):
-        source = instruction.operands[0] if op == "reduce" else instruction.result
-        chain.reductions += op == "reduce"
-        chain.meetings += op == "reduce" and is_between_warps(instruction)
-        chain.elements += elements_of(source)
-        work.alu += chain.trips * elements_of(source)
-
-
-def _count_load(load: Instruction, chain: Chain, around: _Surroundings, work: Workload) -> None:
-    source, size = load.operands[0], bytes_of(load.result)
-    width, describable = _width(load, around), _is_describable(load, around.widths, around.sized)
-    work.loaded += chain.trips * size
-    varying = load.attrs.get("varying", source.names)
-    shared = frozenset(axis for axis, name in enumerate(around.axes) if name in varying)
-    tensor = around.numbers[around.roles.get(source, source)]
-    work.streams += (Stream(chain.trips * size, shared, _bytes_of(source, around.sizes), tensor),)
-    if load.op == "gather_load":
-        work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
-    work.describable |= describable and chain.pipelined
-    if describable and around.descriptors:
-        work.described += chain.trips * size
-        chain.described += size
-    elif chain.pipelined and width == VECTOR:
-        chain.copied += size
-    else:
-        chain.requests += size / min(width, LANE)
-        work.requests += chain.trips * size / min(width, LANE)
-
-
-def describable_loads(kernel: Kernel, known: Mapping[str, SizeLike]) -> frozenset[Ref]:
-    """The tiles that could be loaded through descriptors."""
-    widths = {argument: _access(argument, known) for argument in kernel.arguments}
-    sized = _sized(kernel)
-    return frozenset(i.result for i in kernel.body.walk() if i.op in LOADS and _is_describable(i, widths, sized))
-
-
-def _sized(kernel: Kernel) -> frozenset[Ref]:
-    """The indices that are sizes of dims."""
-    return frozenset(i.result for i in kernel.body.walk() if i.op in ("extent", "arith.constant"))
-
-
-def _is_describable(load: Instruction, widths: Mapping[Ref, int], sized: frozenset[Ref]) -> bool:
-    """Whether it can go through a descriptor: a matrix with wide rows, that ends where its tensor does."""
-    if load.op != "load":
-        return False
-    rank = (len(load.operands) - 1) // 2
-    bounds = zip(load.operands[0].names, load.operands[1 + rank :], strict=True)
-    inside = load.attrs.get("in_bounds", ())
-    ends = all(name in inside or bound in sized for name, bound in bounds)
-    return ends and len(load.result.names) == 2 and widths[load.operands[0]] == VECTOR
-
-
-SPECIAL_ELEMENTS = 8
-"""Elements of simple register code that one of a special function takes as long as."""
-
-
-def _width(load: Instruction, around: _Surroundings) -> int:
-    """Bytes that a thread reads at once: of elements at unrelated positions one after the other, one."""
-    source = load.operands[0]
-    if load.op == "gather_load" and not load.attrs["contiguous"] and source.names[-1] in load.attrs["dims"]:
-        return BYTES.get(source.tile.dtype, 1)
-    return around.widths[source]
-
-
-def _compulsory(kernel: Kernel, sizes: Mapping[str, int], work: Workload) -> float:
-    loaded = {i.operands[0] for i in kernel.body.walk() if i.op == "load"}
-    needed: dict[Ref, float] = {}
-    for argument in kernel.arguments:
-        if argument in kernel.roles:
-            continue
-        read = work.blocks * work.gathered.get(argument, math.inf) if argument not in loaded else math.inf
-        tensor = kernel.roles.get(argument, argument)
-        needed[tensor] = max(needed.get(tensor, 0.0), min(_bytes_of(argument, sizes), read))
-    return sum(needed.values())
-
-
-def _access(argument: Ref, known: Mapping[str, SizeLike]) -> int:
-    """Bytes that a thread reads at once from a tensor: what the sizes of its rows, and of those that they are parts of,
-    are known to be a multiple of."""
-    width = BYTES.get(argument.tile.dtype, 1)
-    if not argument.tile.dims:
-        return width
-    sizes = [argument.tile.dims[-1].size, *([argument.row] if argument.row else [])]
-    multiple = math.gcd(*(coefficient for size in sizes for _, coefficient in size.substitute(known).terms))
-    return max(width, math.gcd(VECTOR, multiple * width))
-
-
-def _chained_rows(block: Block) -> list[int]:
-    """Rows of the ``wgmma`` contractions of a block that have an operand computed from another one of them."""
-    computed: set[Ref] = set()
-    found: list[int] = []
-    for instruction in block.instructions:
-        fed = not computed.isdisjoint(instruction.operands)
-        if instruction.op == "contract" and is_tensor_core(instruction):
-            if fed:
-                rows = contraction_shape(instruction)[0]
-                found += [rows] if rows >= WGMMA_ROWS else []
-            computed.add(instruction.result)
-        elif fed and not instruction.body:
-            computed.update(instruction.results)
-    return found
-
-
-MMA_ROWS, MMA_COLUMNS = 16, 8
-"""Of what a warp computes at once by ``mma.sync``; warps for which nothing is left repeat one another's work."""
-ROWS_READ = 8
-"""Columns that ``wgmma`` could compute while it reads its rows from shared memory, which it does for each tile."""
-
-
-def _count_contraction(instruction: Instruction, chain: Chain, work: Workload) -> None:
-    a, b = instruction.operands
-    everything = {dim.name: dim.size.value or 1 for ref in (a, b) for dim in ref.tile.dims}
-    flops = 2.0 * math.prod(everything.values())
-    if not is_tensor_core(instruction):
-        chain.elements += flops / 2
-        work.fma += chain.trips * flops
-        return
-    flops *= 2.0 if "tf32" in (a.tile.dtype, b.tile.dtype) else 1.0
-    work.tensor += chain.trips * flops
-    if contraction_shape(instruction)[0] >= WGMMA_ROWS:
-        chain.wgmma += flops
-        chain.wgmmas += 1
-        narrow = flops * ROWS_READ / contraction_shape(instruction)[1]
-        chain.narrow += narrow
-        work.narrow += chain.trips * narrow
-    else:
-        rows, columns, _ = contraction_shape(instruction)
-        chain.mma += flops
-        chain.small.append((flops, math.ceil(rows / MMA_ROWS) * math.ceil(columns / MMA_COLUMNS)))
-        chain.mmas += 1
-        work.mma += chain.trips * flops
-
-
-def _blocks(block: Block) -> list[Block]:
-    inner = [instruction.body for instruction in block.instructions if instruction.body]
-    return [block, *(each for body in inner for each in _blocks(body))]

@@ -13,7 +13,7 @@ from cleave.dialects.dims import NO_FACTS
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import spread
-from cleave.schedule.forms import form_of, has_form, resized
+from cleave.schedule.forms import Form, form_of
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import space_of
@@ -67,17 +67,18 @@ def test_workloads_are_those_of_own_code(graph: Graph, size: int) -> None:
     symbols = {symbol for dims in region.sizes.values() for symbol in dims.symbols}
     sizes = {symbol: graph.extents.get(symbol, size) for symbol in symbols}
     space = space_of(region, {name: dims.evaluate(sizes) for name, dims in region.sizes.items()})
-    forms: dict[object, list[Emitted]] = {}
+    forms: dict[object, list[Form]] = {}
     shared = 0
     for point in spread(space.points, 16):
         tiling = space.tiling(point)
         assert tiling is not None
         own, known = kernel_of(region, tiling), forms.setdefault(form_of(region, tiling), [])
-        alike = next((each for each in known if has_form(each, tiling)), None)
+        alike = next((form for form in known if form.has(tiling)), None)
         shared += alike is not None
-        known.append(alike or own)
+        if alike is None:
+            known.append(alike := Form(region, own))
         for descriptors in (False, True):
-            kernel = replace(resized((alike or own).kernel, region, tiling), descriptors=descriptors)
             expected = workload(replace(own.kernel, descriptors=descriptors), sizes, graph.extents)
-            assert numbers(workload(kernel, sizes, graph.extents)) == numbers(expected), tiling
+            found = alike.workload(tiling, sizes, graph.extents, descriptors=descriptors)
+            assert numbers(found) == numbers(expected), tiling
     assert shared, "no two tilings of a form"

@@ -10,7 +10,7 @@ from test_ptx import compiled
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.schedule.scheduler import ScheduleOptions, schedule
-from cleave.schedule.side_by_side import levels
+from cleave.schedule.side_by_side import levels, outputs_of
 
 SIZES = {"m": 64, "k": 4096, "q": 4096, "v": 1024, "w": 1024}
 
@@ -67,7 +67,7 @@ def test_one_launch_where_it_is_faster() -> None:
 
 def test_what_depends_on_a_kernel_comes_after_it() -> None:
     scheduled = schedule(then_another(), ScheduleOptions(sizes=SIZES, horizontal_fusion=False, max_tilings=4))
-    assert len(levels(scheduled.program.launches)) == 2
+    assert len(levels([(launch.operands, outputs_of(launch)) for launch in scheduled.program.launches])) == 2
 
 
 def test_code_of_three_projections() -> None:
