@@ -70,7 +70,7 @@ class Candidate:
     def operands(self) -> tuple[Value, ...]:
         return self.emit().operands
 
-    @cached_property
+    @property
     def doubt(self) -> float:
         """How many times as long as predicted it counts: swapped operands and many warps for a small tile do worse."""
         small = math.prod(self.tiling.grid.values()) <= CROWDED * 32 * self.num_warps
@@ -116,7 +116,7 @@ class Candidates:
         self._alike: dict[tuple[frozenset[Value], frozenset[Value]], Region] = {}
         self._emitted: dict[tuple[Region, Hashable, Fusion], Emitted] = {}
         self._forms: dict[tuple[Region, Hashable, Fusion], list[Form]] = {}
-        self._weighed: dict[tuple[Region, Hashable, Hashable], list[Candidate]] = {}
+        self._weighed: dict[tuple[Region, Hashable, Hashable], list[tuple[Score, Candidate]]] = {}
         self._ranked: dict[tuple[Region, int, Hashable], tuple[Candidate, ...]] = {}
 
     def region(self, outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
@@ -144,27 +144,28 @@ class Candidates:
     def _explored(self, region: Region, count: int, sizes: Sizes) -> tuple[Candidate, ...]:
         extents = {dim.name: dim.size.evaluate(sizes.values) for value in region.upstream for dim in value.dims}
         space = space_of(region, extents)
-        found: list[Candidate] = []
+        found: list[tuple[Score, Candidate]] = []
 
         def judge(point: Point) -> Score:
             tiling = space.tiling(point)
             candidates = self._of(region, tiling, sizes) if tiling else []
             found.extend(candidates)
-            return min(map(self.score, candidates), default=(True, math.inf))
+            return min([score for score, _ in candidates], default=(True, math.inf))
 
         explore(space, judge, min(count, effort(len(region.values))))
         if not found:
             raise CleaveError("no tiling of this function fits a thread block", region.outputs[0].location)
-        return tuple(sorted(found, key=lambda candidate: (*self.score(candidate), -candidate.num_stages)))
+        found.sort(key=lambda pair: (pair[0], -pair[1].num_stages))
+        return tuple(candidate for _, candidate in found)
 
-    def _of(self, region: Region, tiling: Tiling, sizes: Sizes) -> list[Candidate]:
+    def _of(self, region: Region, tiling: Tiling, sizes: Sizes) -> list[tuple[Score, Candidate]]:
         """A tiling with each number of stages and warps, and each way to load."""
         key = (region, tiling.key, sizes.of(region.symbols))
         if key not in self._weighed:
             found, estimates = self._variants(region, tiling, self.fusion, sizes)
             if estimates:  # There is a kernel with more loops that does without.
                 found = [*self._variants(region, tiling, replace(self.fusion, estimates=False), sizes)[0], *found]
-            self._weighed[key] = found
+            self._weighed[key] = [(self.score(candidate), candidate) for candidate in found]
         return self._weighed[key]
 
     def _variants(self, region: Region, tiling: Tiling, fusion: Fusion, sizes: Sizes) -> tuple[list[Candidate], bool]:
@@ -215,7 +216,7 @@ class Candidates:
         forms = self._forms.setdefault((region, form_of(region, tiling), fusion), [])
         found = next((form for form in forms if form.has(tiling)), None)
         if found is None:
-            forms.append(found := Form(region, self._kernel(region, tiling, fusion)))
+            forms.append(found := Form(region, tiling, self._kernel(region, tiling, fusion)))
         return found
 
     def _kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:

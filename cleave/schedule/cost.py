@@ -157,6 +157,7 @@ class Costs:
         self.described = work.blocks * work.described
         self.waits = any(chain.waited for each in self.walks for chain in each.chains)
         self.rotated = any(chain.chained for each in self.walks for chain in each.chains)
+        self.staged = work.streamed > 0 or any(_has_stages(chain) for each in self.walks for chain in each.chains)
         self.l2, self.edge = self._l2(), target.sms * _edge(self.walks) / (EDGE * target.dram_bandwidth)
         self._found: dict[tuple[int, int], Cost] = {}
         self._with_warps: dict[int, _Warps] = {}
@@ -167,6 +168,8 @@ class Costs:
         work = self.work
         if not work.described and work.narrowest < COPY * THREADS * num_warps:
             num_stages = 1  # what would be copied in smaller pieces is not pipelined (cleave/lowering/narrow_copies.py)
+        elif not self.staged:
+            num_stages = 1
         if compiled:
             return self._cost(num_stages, num_warps, compiled, compiled)
         if (num_stages, num_warps) not in self._found:
@@ -248,6 +251,11 @@ class Costs:
         if waves > 1:
             return sum(each.blocks * time for each, time in zip(self.walks, times, strict=True)) / self.work.blocks
         return max(times, default=0.0)
+
+
+def _has_stages(chain: Chain) -> bool:
+    """Whether an iteration's time depends on how many are in flight."""
+    return not chain.single and (chain.copied > 0 or (chain.described > 0 and chain.pipelined))
 
 
 def _again(chain: Chain, num_warps: int) -> float:

@@ -36,11 +36,11 @@ def _answers(extent: int, size: int | None) -> tuple[bool, ...]:
 
 
 class Form:
-    """The tilings of a region whose kernels are that of one of them, ``emitted``, but for extents."""
+    """The tilings of a region whose kernels are that of ``tiling``, which is ``emitted``, but for extents."""
 
-    def __init__(self, region: Region, emitted: Emitted) -> None:
+    def __init__(self, region: Region, tiling: Tiling, emitted: Emitted) -> None:
         self.region, self.emitted = region, emitted
-        self._outlines = Outlines(emitted.kernel, lambda tiles: _with_extents(emitted.kernel, tiles))
+        self._outlines = Outlines(emitted.kernel, tiling.tiles, partial(_with_extents, emitted.kernel))
 
     def has(self, tiling: Tiling) -> bool:
         """Whether it is a tiling's, which has the same ``form_of``."""

@@ -110,11 +110,12 @@ def outline_of(kernel: Kernel) -> Outline:
 
 
 class Outlines:
-    """The outlines of kernels that are ``kernel`` with other tile extents; ``resized`` makes one of these."""
+    """The outlines of kernels that are ``kernel``, whose tile extents are ``own``, with other ones; ``resized`` makes
+    one of these."""
 
-    def __init__(self, kernel: Kernel, resized: Callable[[Mapping[str, int]], Kernel]) -> None:
+    def __init__(self, kernel: Kernel, own: Mapping[str, int], resized: Callable[[Mapping[str, int]], Kernel]) -> None:
         self.kernel, self._resized = kernel, resized
-        self._found: dict[Hashable, Outline] = {}
+        self._found = {tuple(self._answers(own)): outline_of(kernel)}
 
     def at(self, tiles: Mapping[str, int]) -> Outline:
         answers = tuple(self._answers(tiles))

@@ -49,7 +49,9 @@ class Amount:
         return _amount((*self.terms, *other.terms))
 
 
-def _amount(terms: Iterable[tuple[int, int]]) -> Amount:
+def _amount(terms: Sequence[tuple[int, int]]) -> Amount:
+    if len(terms) < 2:
+        return Amount(tuple(terms))
     total: dict[int, int] = {}
     for shape, weight in terms:
         total[shape] = total.get(shape, 0) + weight

@@ -76,7 +76,7 @@ def test_workloads_are_those_of_own_code(graph: Graph, size: int) -> None:
         alike = next((form for form in known if form.has(tiling)), None)
         shared += alike is not None
         if alike is None:
-            known.append(alike := Form(region, own))
+            known.append(alike := Form(region, tiling, own))
         for descriptors in (False, True):
             expected = workload(replace(own.kernel, descriptors=descriptors), sizes, graph.extents)
             found = alike.workload(tiling, sizes, graph.extents, descriptors=descriptors)
