@@ -21,7 +21,7 @@ class TensorType(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(dim.name for dim in self.dims)
+        return tuple([dim.name for dim in self.dims])
 
     def size(self, name: str) -> Size:
         """The size of the dim ``name``; CleaveError if there is none."""

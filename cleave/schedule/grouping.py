@@ -54,14 +54,23 @@ class Grouping:
         work = self.region.varying(other, loops)
         if not any(work & upstream[member] for member in group):
             return False
-        return self._fits([*group, other], scope)
+        return self._fits((*group, other))
 
-    def _fits(self, group: list[Value], scope: Scope) -> bool:
-        """Whether every dependence inside the group separates and none passes through another loop of this scope."""
+    def _fits(self, group: tuple[Value, ...]) -> bool:
+        """Whether every dependence inside the group separates and none passes through another loop.
+
+        What it depends on is in the key: the dims that are looped over are those that are not resident.
+        """
+        key = (group, self.tiling.resident, self.fusion.estimates)
+        if key not in self.region.groups:
+            self.region.groups[key] = self._is_one_loop(group)
+        return self.region.groups[key]
+
+    def _is_one_loop(self, group: tuple[Value, ...]) -> bool:
         states: list[State] = []
         for later in group:
             earlier = [member for member in group if member in self.region.upstream[later]]
-            if earlier and self._passes_through_loop(earlier, later, group, scope):
+            if earlier and self._passes_through_loop(earlier, later, group):
                 return False
             state = self._state(later, frozenset(earlier)) if earlier else State(later)
             if state is None:
@@ -69,7 +78,7 @@ class Grouping:
             states.append(state)
         return _agree([state.form for state in states])
 
-    def _passes_through_loop(self, earlier: list[Value], later: Value, group: list[Value], scope: Scope) -> bool:
+    def _passes_through_loop(self, earlier: list[Value], later: Value, group: tuple[Value, ...]) -> bool:
         return any(
             other not in group
             and other in self.region.upstream[later]

@@ -95,22 +95,17 @@ class _RegisterCode:
         carried = around + self.shapes.bytes(loop.arguments[1:])
         used = {ref for i in loop.walk() for ref in (*i.operands, *(i.body.yields if i.body else ()))}
         kept = (used | set(loop.yields)) - _updates(loop)
-        others: list[Amount] = []
-        for instruction in loop.instructions:
-            if instruction.body:
-                yield from self.inside(instruction.body, carried)
-            elif instruction.op not in (*LOADS, "constant", "index") and instruction.results:
-                others += self._tiles(instruction, kept)
+        code = [i for i in loop.instructions if i.results and not i.body and i.op not in (*LOADS, "constant", "index")]
+        others = self.shapes.each(i.result for i in code if i.result.type and i.result in kept)
+        for instruction in code:
+            if instruction.op == "contract" and not is_tensor_core(instruction):
+                others.append(self.shapes.bytes((*instruction.operands, instruction.result)))
         if all(i.op != "contract" for i in loop.walk()):
             others += self.peaks(loop)
         yield carried, tuple(dict.fromkeys(others))
-
-    def _tiles(self, instruction: Instruction, kept: set[Ref]) -> Iterator[Amount]:
-        """What an instruction needs at once."""
-        if instruction.op == "contract" and not is_tensor_core(instruction):
-            yield self.shapes.bytes((*instruction.operands, instruction.result))
-        if instruction.result.type and instruction.result in kept:
-            yield self.shapes.bytes([instruction.result])
+        for instruction in loop.instructions:
+            if instruction.body:
+                yield from self.inside(instruction.body, carried)
 
     def peaks(self, block: Block) -> Iterator[Amount]:
         """What is there before a reduction and needed after it, and each tile.
@@ -125,7 +120,7 @@ class _RegisterCode:
         tiles = [ref for ref in counted if block.instructions[made[ref]].op not in FREE]
         for number in [number for number, i in enumerate(block.instructions) if i.op == "reduce"]:
             yield self.shapes.bytes(ref for ref in tiles if made[ref] < number <= last.get(ref, -1))
-        yield from (self.shapes.bytes([ref]) for ref in tiles)
+        yield from self.shapes.each(tiles)
 
 
 def _origins(block: Block, roles: Mapping[Ref, Ref]) -> dict[Ref, Ref]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -118,6 +118,11 @@ class Region:
 
     @cached_property
     def _states(self) -> dict[tuple[Value, frozenset[Value], str], State | None]:
+        return {}
+
+    @cached_property
+    def groups(self) -> dict[Hashable, bool]:
+        """Which reductions may share a loop, as far as it has been asked (see ``Grouping``)."""
         return {}
 
     def varying(self, value: Value, dims: tuple[str, ...]) -> frozenset[Value]:

@@ -175,6 +175,26 @@ def _tile_type(dims: tuple[tuple[str, int], ...], dtype: str) -> TensorType:
     return TensorType(tuple(Dim(name, const(extent)) for name, extent in dims), dtype)
 
 
+def _result_type(
+    op: str, types: tuple[TensorType, ...], attrs: Mapping[str, Any], order: tuple[str, ...] | None, dtype: str | None
+) -> TensorType:
+    """That of a compute op, with its dims in this order and of this dtype if these are given."""
+    inferred = ops.infer(op, types, attrs)
+    dims = inferred.dims if order is None else tuple([Dim(name, inferred.size(name)) for name in order])
+    return TensorType(dims, dtype or inferred.dtype)
+
+
+@lru_cache(maxsize=1 << 12)
+def _pointwise_type(
+    op: str,
+    types: tuple[TensorType, ...],
+    attrs: tuple[tuple[str, Any], ...],
+    order: tuple[str, ...] | None,
+    dtype: str | None,
+) -> TensorType:
+    return _result_type(op, types, dict(attrs), order, dtype)
+
+
 class TileBuilder:
     """Appends instructions to a block; constants and extents are made once, index arithmetic folds constants."""
 
@@ -204,9 +224,13 @@ class TileBuilder:
     ) -> Ref:
         """Append a compute op of the table, its type inferred."""
         attrs = {key.rstrip("_"): value for key, value in attrs.items()}
-        inferred = ops.infer(op, [operand.tile for operand in operands], attrs)
-        dims = inferred.dims if order is None else tuple(Dim(name, inferred.size(name)) for name in order)
-        return self.add(op, operands, TensorType(dims, dtype or inferred.dtype), location, **attrs)
+        types = tuple([operand.tile for operand in operands])
+        names = None if order is None else tuple(order)
+        if op in ops.POINTWISE:
+            type_ = _pointwise_type(op, types, tuple(attrs.items()), names, dtype)
+        else:
+            type_ = _result_type(op, types, attrs, names, dtype)
+        return self.add(op, operands, type_, location, **attrs)
 
     def cast(self, tile: Ref, dtype: str) -> Ref:
         return tile if tile.tile.dtype == dtype else self.compute("cast", tile, dtype=dtype)

@@ -70,6 +70,11 @@ class Shapes:
     def bytes(self, tiles: Iterable[Ref], weight: int = 1) -> Amount:
         return _amount([(self._number(tile), weight * BYTES.get(tile.tile.dtype, 1)) for tile in tiles])
 
+    def each(self, tiles: Iterable[Ref]) -> list[Amount]:
+        """The bytes of each tile, equal amounts once."""
+        terms = {(self._number(tile), BYTES.get(tile.tile.dtype, 1)): None for tile in tiles}
+        return [Amount((term,)) for term in terms]
+
     def at(self, extents: Mapping[str, int] | None) -> list[int]:
         """Elements of each shape where dims have these extents, or those of the tiles themselves."""
         if extents is None:
