@@ -29,12 +29,16 @@ def cuts(graph: Graph) -> list[frozenset[Value]]:
 
 
 def _partial_results(graph: Graph) -> frozenset[Value]:
-    """The results of reductions inside the parts of a split, to be combined."""
-    splits = (value.attrs["into"] for value in graph.topological() if value.op == "split")
-    inner = {Dim.parse(into[1]).name for into in splits}
-    return frozenset(
-        value for value in graph.topological() if value.op in REDUCTIONS and inner & set(value.attrs["over"])
-    )
+    """The results of reductions inside the parts of a split, to be combined; and combinations of which parts are
+    computed again, as deviations from a mean are, for blocks of one part cannot combine all of them."""
+    splits = [value.attrs["into"] for value in graph.topological() if value.op == "split"]
+    counts, inner = ({Dim.parse(into[axis]).name for into in splits} for axis in (0, 1))
+    reductions = [value for value in graph.topological() if value.op in REDUCTIONS]
+    parts = [value for value in reductions if inner & set(value.attrs["over"])]
+    upstream = _upstream(graph)
+    combined = (value for value in reductions if counts & set(value.attrs["over"]))
+    again = (value for value in combined if any(value in upstream[part] for part in parts))
+    return frozenset([*parts, *again])
 
 
 def _candidates(graph: Graph) -> list[Value]:

@@ -25,6 +25,8 @@ from cleave.reference.accuracy import Accuracy, compare
 EXTENTS = [1, 2, 3, 5, 7, 17, 31, 33, 40]
 KINDS = {"f16": np.float16, "f32": np.float32}
 PARTS, TILINGS = 2, 1
+DRAWS = 30
+"""Schedules of a program that may be refused before that counts as a failure."""
 INPUTS = 9
 REORDERED = 1e-5
 """Sums of a few hundred terms in another order: more than a few units in the last place."""
@@ -56,14 +58,16 @@ def problems(seed: int) -> Iterator[str]:
 
 
 def _compiled(program: Graph, sizes: dict[str, int], rng: random.Random) -> Compiled:
-    """On a drawn schedule; one that the scheduler knows it cannot make is drawn again."""
-    while True:
+    """On a drawn schedule; one that the scheduler knows it cannot make is drawn again, a few times."""
+    for _ in range(DRAWS):
         try:
             with drawn_schedules(rng):
                 return compile_graph(program, sizes, tilings=TILINGS)
         except CleaveError as error:
+            failure = error
             if "cannot be scheduled yet" not in error.message:
-                raise
+                break
+    raise failure
 
 
 def judged(graph: Graph, run: Compiled, draws: list[list[np.ndarray]]) -> list[Accuracy]:
