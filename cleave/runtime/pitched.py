@@ -81,8 +81,8 @@ class Pitched:
             outer = next((strides[a] for a in reversed(self.order[:place]) if extents[a] > 1), None)
             pitch = extents[axis]
             if self.padded[place] and outer is not None:
-                pitch, rest = divmod(outer, step)
-                if rest or not extents[axis] <= pitch <= LARGEST_EXTENT:
+                pitch = outer // step  # where that is not exact, the outer axis has another stride than is wanted
+                if not extents[axis] <= pitch <= LARGEST_EXTENT:
                     return None
             pitches.append(pitch)
             step *= pitch

@@ -46,7 +46,7 @@ def row_copies(layout: Layout, width: int) -> Iterator[Rows]:
     if dims and dims[-1][1:] == (width, width):
         row = dims.pop()[0] * width
     dims.append((1, row, row))
-    apart = [number for number, (_, source, target) in enumerate(dims) if min(source, target) >= row]
+    apart = [number for number, (_, source, _) in enumerate(dims) if source >= row]
     across = max(apart, key=lambda number: dims[number][0])
     count, source_pitch, target_pitch = dims.pop(across)
     for places in itertools.product(*(range(extent) for extent, _, _ in dims)):

@@ -25,6 +25,7 @@ from cleave.runtime.cuda_tensors import layout_of as gpu_layout
 from cleave.runtime.execute import execute
 from cleave.runtime.layout import Layout
 from cleave.runtime.pitched import Around, Pitched
+from cleave.tuner.store import Store
 from cleave.wider import Wider
 
 RNG = np.random.default_rng(0)
@@ -328,6 +329,22 @@ def test_a_layout_takes_all_that_lie_so(data: st.DataObject) -> None:
     np.testing.assert_array_equal(sliced.transpose(np.argsort(order)), part)
 
 
+@pytest.mark.parametrize(
+    "strides",
+    [
+        (33, 16, 1),  # no whole number of rows apart
+        (16, 4, 1),  # rows that overlap
+        (16, 32, 1),  # another order
+        (32, 16, 2),
+        (0, 16, 1),
+    ],
+)
+def test_a_layout_takes_nothing_else(strides: tuple[int, ...]) -> None:
+    layout = Pitched((0, 1, 2), (False, True, True))
+    assert layout.around(Layout((2, 2, 8), (64, 16, 1))) == Layout.row_major((2, 4, 16))
+    assert layout.around(Layout((2, 2, 8), strides)) is None
+
+
 def test_few_functions_are_compiled_for_the_ways_in_which_arguments_lie() -> None:
     made: list[Any] = []
 
@@ -395,6 +412,9 @@ def test_results_that_are_not_there_are_missed(measured: None, computed: list[An
     with pytest.warns(UserWarning, match=r"there are no tuning results at .*none: the cost model decides; cleave-tune"):
         tuned(*tensors)
     assert not list(tmp_path.iterdir())
+    Store(tmp_path / "none")
+    tuned(*tensors)
+    assert not computed[-1].label
     list(tuned.tune(*tensors, candidates=1))
     tuned(*tensors)
     assert computed[-1].label, "what was found is taken at once"
