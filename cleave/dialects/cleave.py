@@ -6,7 +6,7 @@ element types, encodings, optional attributes) the pass ``cleave-verify`` checks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from mlir import ir
@@ -225,7 +225,7 @@ def build(
     if result is None:
         inferred = ops.infer(name, [tensor_type_of(operand) for operand in operands], attrs, facts)
         result = TensorType(inferred.dims, dtype or inferred.dtype)
-        extents = extents if extents is not None else _extents_of(operands)
+        extents = extents if extents is not None else static_extents(operand.type for operand in operands)
     ir_type = tensor_type(result, extents) if isinstance(result, TensorType) else result
     attributes = _attributes(spec, attrs, ir_type)
     op = ir.Operation.create(f"cleave.{name}", [ir_type], list(operands), attributes, loc=loc, ip=ip)
@@ -239,13 +239,12 @@ def _attributes(spec: OpSpec, attrs: Mapping[str, Any], type_: ir.Type) -> dict[
     return {key: attribute(spec.all_attrs[key], value, dtype(spec.all_attrs[key])) for key, value in attrs.items()}
 
 
-def _extents_of(operands: Sequence[ir.Value]) -> dict[str, int]:
+def static_extents(types: Iterable[ir.Type]) -> dict[str, int]:
+    """The symbols whose values the types tell: a static extent of a dim whose size is a symbol."""
     found: dict[str, int] = {}
-    for operand in operands:
-        type_, extents = decode(operand.type)
-        for dim, extent in zip(type_.dims, extents, strict=True):
-            if extent is not None and str(dim.size) == dim.name:
-                found[dim.name] = extent
+    for type_, extents in map(decode, types):
+        known = zip(type_.dims, extents, strict=True)
+        found.update((str(dim.size), n) for dim, n in known if n is not None and str(dim.size) in dim.size.symbols)
     return found
 
 

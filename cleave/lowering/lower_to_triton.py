@@ -70,7 +70,7 @@ def surroundings(func: ir.Operation, module: ir.Module) -> Surroundings:
     hosts = [_enclosing_function(launch) for launch in launches]
     facts = Facts.parse(dict.fromkeys(text for f in (func, *hosts) for text in cleave.facts_of(f).texts))
     grids = {_grid(launch) for launch in launches}
-    extents = {name: n for f in (func, *hosts) for name, n in _static_extents(f).items()}
+    extents = cleave.static_extents(type_ for f in (func, *hosts) for type_ in _argument_types(f))
     views = _views(func, launches, facts)
     return Surroundings(facts, extents, grids.pop() if len(grids) == 1 else (), views, _tensors(launches))
 
@@ -121,13 +121,5 @@ def _grid(launch: ir.Operation) -> tuple[Size, ...]:
     return tuple(parse(text) for text in cleave.plain("strings", launch.attributes["cleave.grid"]))
 
 
-def _static_extents(func: ir.Operation) -> dict[str, int]:
-    """The symbols whose sizes the types of the arguments tell."""
-    found: dict[str, int] = {}
-    for block in func.regions[0].blocks:
-        for argument in block.arguments:
-            type_, extents = cleave.decode(argument.type)
-            for dim, extent in zip(type_.dims, extents, strict=True):
-                if extent is not None and len(dim.size.symbols) == 1 and str(dim.size) in dim.size.symbols:
-                    found[str(dim.size)] = extent
-    return found
+def _argument_types(func: ir.Operation) -> list[ir.Type]:
+    return [argument.type for block in func.regions[0].blocks for argument in block.arguments]

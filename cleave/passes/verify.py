@@ -13,6 +13,7 @@ from cleave.dialects.dims import Facts, parse, sym
 from cleave.dialects.ops import OPS, OpSpec, check_result
 from cleave.dialects.tensor_type import TensorType, is_float
 from cleave.errors import CleaveError, CleaveErrors
+from cleave.passes.functions import ops_inside
 from cleave.passes.verify_launches import launch_problems
 
 FUNCTION_ATTRS = frozenset(
@@ -91,16 +92,7 @@ def _known(names: frozenset[str] | dict[str, str] | set[str]) -> str:
 
 def _static_extents(func: ir.Operation) -> dict[str, int]:
     """The symbols whose value the types of the function fix."""
-    found: dict[str, int] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        for type_, extents in map(cleave.decode, _named_types(op)):
-            own = zip(type_.dims, extents, strict=True)
-            found.update((dim.name, extent) for dim, extent in own if extent is not None and dim.size is sym(dim.name))
-        return ir.WalkResult.ADVANCE
-
-    func.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return cleave.static_extents(type_ for op in (func, *ops_inside(func)) for type_ in _named_types(op))
 
 
 def _named_types(op: ir.Operation) -> Iterator[ir.Type]:
@@ -225,9 +217,8 @@ def _check_access(op: ir.Operation, spec: OpSpec) -> None:
 def _check_extents(op: ir.Operation, shapes: dict[str, tuple[int, ir.Operation]]) -> None:
     """Every symbol has one extent in a function; a size with a known value agrees with the extent on the type."""
     for type_, extents in map(cleave.decode, _named_types(op)):
-        for dim, extent in zip(type_.dims, extents, strict=True):
-            if extent is None:
-                continue
+        known = [(dim, extent) for dim, extent in zip(type_.dims, extents, strict=True) if extent is not None]
+        for dim, extent in known:
             if dim.size.value is not None and dim.size.value != extent:
                 raise CleaveError(f"dimension '{dim}' has extent {extent}")
             if dim.size is sym(dim.name):

@@ -205,11 +205,10 @@ def check_fields(source: Graph, other: Graph, facts: Sequence[str], pinned: Mapp
         except (CleaveError, IndexError) as error:
             return Verdict(None, f"cannot judge: {getattr(error, 'message', error)}")
         for number, (mine, its) in enumerate(zip(expected, actual, strict=True)):
-            for a, b in zip(mine.ravel(), its.ravel(), strict=True):
-                equal = same(a, b)
-                if equal is False:
-                    return _difference_in_fields(source, other, number, sizes)
-                compared += equal is not None
+            equal = [same(a, b) for a, b in zip(mine.ravel(), its.ravel(), strict=True)]
+            if False in equal:
+                return _difference_in_fields(source, other, number, sizes)
+            compared += len(equal) - equal.count(None)
         used = sizes if compared else used
         if compared >= ENOUGH and attempt >= 2:
             break

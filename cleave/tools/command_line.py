@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from cleave.errors import CleaveError
 from cleave.passes import registry
 from cleave.passes.pipeline_text import Element, parse_flag, parse_pipeline
+from cleave.tools.arguments import input_of
 
 HELP = """\
 usage: cleave-opt [options] [input.mlir | -]
@@ -111,20 +113,7 @@ _BOOLEANS = {"": True, "1": True, "true": True, "0": False, "false": False}
 
 def parse_into(options: Options, arguments: Sequence[str]) -> None:
     """Set the options; CleaveError for what is unknown or malformed, its place in one of ``options.texts`` or none."""
-    inputs: list[str] = []
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--":
-            inputs += rest
-            break
-        if argument == "-" or not argument.startswith("-"):
-            inputs.append(argument)
-            continue
-        _flag(options, argument, rest)
-    if len(inputs) > 1:
-        raise CleaveError(f"more than one input: {', '.join(inputs)}", "cleave-opt")
-    options.input = inputs[0] if inputs else "-"
+    options.input = input_of("cleave-opt", arguments, partial(_flag, options))
     options.elements = [(_for_target(element, options.target), nests) for element, nests in options.elements]
     if options.kernel is not None and options.emit in ("mlir", "package"):
         raise CleaveError("--kernel picks what --emit=ttir, ttgir, llir, ptx or cubin writes", "cleave-opt")

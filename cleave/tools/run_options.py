@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from cleave.errors import CleaveError
 from cleave.passes.options import parse_sizes
 from cleave.tools import files
+from cleave.tools.arguments import input_of
 
 TOOL = "cleave-run"
 HELP = """\
@@ -60,20 +62,7 @@ class RunOptions:
 def parse(arguments: Sequence[str]) -> RunOptions:
     """The options; CleaveError for what is unknown or malformed."""
     options = RunOptions()
-    inputs: list[str] = []
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--":
-            inputs += rest
-            break
-        if argument == "-" or not argument.startswith("-"):
-            inputs.append(argument)
-        else:
-            _flag(options, argument, rest)
-    if len(inputs) > 1:
-        raise CleaveError(f"more than one input: {', '.join(inputs)}", TOOL)
-    options.input = inputs[0] if inputs else "-"
+    options.input = input_of(TOOL, arguments, partial(_flag, options))
     return options
 
 
