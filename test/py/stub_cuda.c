@@ -103,7 +103,8 @@ int cuMemAlloc_v2(uint64_t *address, size_t size) {
 }
 int cuMemFree_v2(uint64_t address) { return 0; }
 struct side { size_t x, y; int memory; void *host; uint64_t device; void *array; size_t pitch; };
-int cuMemcpy2DAsync_v2(const struct { struct side from, to; size_t width, count; } *copy, void *stream) {
+struct copy { struct side from, to; size_t width, count; };
+int cuMemcpy2DAsync_v2(const struct copy *copy, void *stream) {
   if (copy->from.memory != 2 || copy->to.memory != 2 || copy->from.pitch < copy->width) return 1;
   LOG("copy %zu of %zu from %lu /%zu to /%zu stream %lu\n", copy->count, copy->width, (unsigned long)copy->from.device,
       copy->from.pitch, copy->to.pitch, (unsigned long)(uintptr_t)stream);

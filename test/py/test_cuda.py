@@ -146,6 +146,16 @@ def test_launches_as_the_plan_says(stub: Stub) -> None:
     ]  # fmt: skip
 
 
+def test_old_drivers_launch_the_same(stub: Stub) -> None:
+    """Those before CUDA 11.8 have no cuLaunchKernelEx."""
+    call(stub)
+    wanted = [line for line in stub.log if line.startswith("launch")]
+    stub.reset()
+    del stub.driver._functions["cuLaunchKernelEx"]
+    call(stub)
+    assert [line for line in stub.log if line.startswith("launch")] == wanted and len(wanted) == 2
+
+
 def test_kernels_are_loaded_once(stub: Stub) -> None:
     program = Program(SPLIT_K, KERNELS, stub.driver)
     for m in (1, 2):
