@@ -304,7 +304,7 @@ globals().update({cls.__name__: cls for cls in OP_CLASSES.values()})
 
 _ATTRIBUTE_BASES = {"string": "string", "strings": "array", "integer": "integer"}
 _INDEX_OPERANDS = {"splat": ("value",), "group_barrier": ("group", "count")}
-_INDEX_RESULTS = ("program_id", "extent")
+_INDEX_RESULTS = ("program_id", "extent", "scalar")
 _WITHOUT_RESULT = ("store", "trigger", "wait", "group_barrier")
 
 

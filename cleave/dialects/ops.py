@@ -193,6 +193,7 @@ _TABLE = (
     _kernel(
         "splat", 1, "An index as a rank-0 i64 tensor, so that it meets tiles by broadcasting.", operand_names=("value",)
     ),
+    _kernel("scalar", 1, "A rank-0 tensor of i32 or i64 as an index.", operand_names=("value",)),
     _kernel(
         "load",
         VARIADIC,

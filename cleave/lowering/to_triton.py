@@ -67,6 +67,13 @@ def _splat(kernel: KernelBuilder, op: ir.Operation) -> None:
     kernel.bind(op, Tile(x.value, (), (), "i64", bounds))
 
 
+def _scalar(kernel: KernelBuilder, op: ir.Operation) -> None:
+    x = kernel.tile(op.operands[0])
+    half = 2 ** (31 if x.element == "i32" else 63)
+    low, high = x.bounds or (-half, half - 1)
+    kernel.bind(op, Scalar(x.value, low, high))
+
+
 def _program_id(kernel: KernelBuilder, op: ir.Operation) -> None:
     axis = int(cleave.plain("integer", op.attributes["axis"]))
     if not 0 <= axis <= 2:
@@ -258,6 +265,7 @@ RULES: Mapping[str, Rule] = {
     "cleave.constant": _constant,
     "cleave.index": _index,
     "cleave.splat": _splat,
+    "cleave.scalar": _scalar,
     "cleave.program_id": _program_id,
     "cleave.extent": _extent,
     "cleave.load": _load,

@@ -38,6 +38,7 @@ from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import takes_turns
 from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.passes.functions import ops_inside
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
 
 _ARCHITECTURE = "sm_90"
@@ -126,6 +127,8 @@ def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
 
 def _part(func: ir.Operation, around: Surroundings, divided: Division, form: Form) -> tuple[ir.Operation, ir.Operation]:
     """The tile program of any part, and the module with its TTIR."""
+    if any(op.name == "cleave.scalar" and op.operands[0].owner.name == "cleave.reduce" for op in ops_inside(func)):
+        raise CleaveError("a loop has its range from the elements of a tile, which not all warps have")
     part = division.part_of(func, divided)
     part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
     part.attributes[DESCRIPTORS] = ir.UnitAttr.get()

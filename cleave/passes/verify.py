@@ -153,6 +153,10 @@ def _check_kernel_op(op: ir.Operation, spec: OpSpec) -> None:
         result = cleave.tensor_type_of(op.results[0])
         if result.dims or result.dtype != "i64":
             raise CleaveError(f"the result must be a rank-0 tensor of i64, not {result}")
+    if spec.name == "scalar":
+        operand = cleave.tensor_type_of(op.operands[0])
+        if operand.dims or operand.dtype not in ("i32", "i64"):
+            raise CleaveError(f"the operand must be a rank-0 tensor of i32 or i64, not {operand}")
     if spec.name == "alloc":
         cleave.tensor_type_of(op.results[0])
         if cleave.plain_attrs(op, spec).get("contents", "zero") != "zero":

@@ -44,6 +44,10 @@ def splat(machine: Machine, op: ir.Operation) -> Step:
     return lambda value: np.asarray(value).astype(np.int64)
 
 
+def scalar(machine: Machine, op: ir.Operation) -> Step:
+    return lambda value: np.asarray(value).astype(np.int64)
+
+
 class _Access:
     """The memory that one load or store touches."""
 
@@ -161,6 +165,7 @@ RULES: dict[str, Rule] = {
     "cleave.program_id": program_id,
     "cleave.extent": extent,
     "cleave.splat": splat,
+    "cleave.scalar": scalar,
     "cleave.load": load,
     "cleave.gather_load": gather_load,
     "cleave.store": store,

@@ -1,9 +1,10 @@
-"""Integer values as affine forms of the indices along dims, and comparisons of them as limits of one dim."""
+"""Integer values as affine forms of the indices along dims, and of numbers that only a launch knows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from cleave.dialects.dims import Size, const
 from cleave.dialects.graph import Value
@@ -14,38 +15,60 @@ _BITS = {"i32": 32, "i64": 64, "index": 64}
 
 @dataclass(frozen=True)
 class Affine:
-    """Σ coefficient·index + constant; ``low`` and ``high`` are numbers that it lies between."""
+    """Σ coefficient·index + Σ coefficient·datum + constant; ``low`` and ``high`` are numbers that it lies between.
+
+    ``data`` are values that are no such forms, lengths in memory for instance.
+    """
 
     coefficients: Mapping[str, Size]
     constant: Size
     low: int
     high: int
+    data: Mapping[Value, Size] = field(default_factory=dict[Value, Size])
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.coefficients and not self.data
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dims that it depends on."""
+        return frozenset((*self.coefficients, *(name for value in self.data for name in value.names)))
 
     def __add__(self, other: Affine) -> Affine:
-        names = sorted({*self.coefficients, *other.coefficients})
-        zero = const(0)
-        sums = {name: self.coefficients.get(name, zero) + other.coefficients.get(name, zero) for name in names}
-        left = {name: coefficient for name, coefficient in sums.items() if coefficient.value != 0}
-        return Affine(left, self.constant + other.constant, self.low + other.low, self.high + other.high)
+        coefficients, data = _sums(self.coefficients, other.coefficients), _sums(self.data, other.data)
+        return Affine(coefficients, self.constant + other.constant, self.low + other.low, self.high + other.high, data)
 
     def __neg__(self) -> Affine:
         return self.times(Affine({}, const(-1), -1, -1))
 
     def times(self, factor: Affine) -> Affine:
-        """The product with a form that has no index."""
+        """The product with a constant."""
         ends = [a * b for a in (self.low, self.high) for b in (factor.low, factor.high)]
         coefficients = {name: each * factor.constant for name, each in self.coefficients.items()}
-        return Affine(coefficients, self.constant * factor.constant, min(ends), max(ends))
+        data = {value: each * factor.constant for value, each in self.data.items()}
+        return Affine(coefficients, self.constant * factor.constant, min(ends), max(ends), data)
+
+
+_Term = TypeVar("_Term", str, Value)
+
+
+def _sums(a: Mapping[_Term, Size], b: Mapping[_Term, Size]) -> dict[_Term, Size]:
+    sums = {term: a.get(term, const(0)) + b.get(term, const(0)) for term in (*a, *b)}
+    return {term: coefficient for term, coefficient in sums.items() if coefficient.value != 0}
 
 
 def affine(value: Value) -> Affine | None:
-    """``value`` as an affine form; None if it is none, or may wrap around in its type."""
+    """``value`` as an affine form that does not wrap around in its type; None if it is no integer of 32 or 64 bits."""
     rule = _FORMS.get(value.op)
     bits = _BITS.get(value.dtype)
-    form = rule(value) if rule and bits else None
-    if form is None or bits is None or form.low < -(2 ** (bits - 1)) or form.high >= 2 ** (bits - 1):
+    if bits is None:
         return None
-    return form
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    form = rule(value) if rule else None
+    if form and low <= form.low and form.high <= high:
+        return form
+    return Affine({}, const(0), low, high, {value: const(1)})
 
 
 def _constant(value: Value) -> Affine | None:
@@ -61,7 +84,7 @@ def _index(value: Value) -> Affine:
 def _count(value: Value) -> Affine | None:
     """A sum of equal elements, over dims that have a size each."""
     each = affine(value.operands[0]) if value.attrs["kind"] == "sum" else None
-    if each is None or each.coefficients:
+    if each is None or not each.is_constant:
         return None
     for name in value.attrs["over"]:
         each = each.times(Affine({}, value.operands[0].size(name), 0, _LARGEST_EXTENT - 1))
@@ -75,9 +98,9 @@ def _sum(value: Value) -> Affine | None:
 
 def _product(value: Value) -> Affine | None:
     a, b = map(affine, value.operands)
-    if a is None or b is None or (a.coefficients and b.coefficients):
+    if a is None or b is None or not (a.is_constant or b.is_constant):
         return None
-    return b.times(a) if b.coefficients else a.times(b)
+    return b.times(a) if a.is_constant else a.times(b)
 
 
 def _negative(value: Value) -> Affine | None:
@@ -95,38 +118,6 @@ _FORMS: Mapping[str, Callable[[Value], Affine | None]] = {
     "neg": _negative,
     "cast": lambda value: affine(value.operands[0]),
 }
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The index along a dim is at most ``end`` (``upper``), or at least."""
-
-    upper: bool
-    end: Affine
-
-
-def limits(comparison: Value, truth: bool, name: str) -> tuple[Limit, ...]:
-    """What a comparison that comes out as ``truth`` says of the index along dim ``name``; empty: nothing affine."""
-    a, b = map(affine, comparison.operands)
-    if a is None or b is None:
-        return ()
-    predicate = comparison.attrs["predicate"] if truth else _OPPOSITE[comparison.attrs["predicate"]]
-    one = Affine({}, const(1), 1, 1)
-    forms = {"le": [a + -b], "lt": [a + -b + one], "ge": [b + -a], "gt": [b + -a + one], "eq": [a + -b, b + -a]}
-    found = [_limit(form, name) for form in forms.get(predicate, [])]
-    return tuple(limit for limit in found if limit)
-
-
-_OPPOSITE = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le", "eq": "ne", "ne": "eq"}
-
-
-def _limit(form: Affine, name: str) -> Limit | None:
-    """The limit that says form ≤ 0; the dim's coefficient must be 1 or −1, the others of known sign."""
-    own = form.coefficients.get(name, const(0)).value
-    rest = Affine({n: c for n, c in form.coefficients.items() if n != name}, form.constant, form.low, form.high)
-    if own not in (1, -1) or any(sign(coefficient) == 0 for coefficient in rest.coefficients.values()):
-        return None
-    return Limit(True, -rest) if own == 1 else Limit(False, rest)
 
 
 def sign(size: Size) -> int:

@@ -137,7 +137,7 @@ class Emitter:
         inner.spans[name] = self.spans.span(scope, name, block.arguments[0], tile)
         self._walk(dims[1:], pairs, inner)
         operands = (builder.index(0), self.spans.bound(scope, name), builder.index(tile))
-        course = Trips(name, self.spans.sizes, (), ())
+        course = Trips(name, self.spans.sizes)
         about = {"dim": name, "trips": partial(course.count, self.tiling.tiles), "course": course}
         builder.block.instructions.append(Instruction("scf.for", operands, (), about, block, pairs[0][0].location))
 

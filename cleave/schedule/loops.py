@@ -35,7 +35,7 @@ class Loops:
 
     def __init__(self, tiles: Tiles, tiling: Tiling, grouping: Grouping, spans: Spans) -> None:
         self.tiles, self.tiling, self.spans = tiles, tiling, spans
-        self.ranges = Ranges(tiles.region, spans)
+        self.ranges = Ranges(tiles, spans)
         self.partials = PartialReductions(tiles)
         self.masks: list[tuple[Masks, bool]] = []
         """What masks are in the loops so far, and whether they cost enough for a loop of their own."""

@@ -1,4 +1,4 @@
-"""Comparisons that mask: those of which one outcome, throughout a tile, makes what a loop adds neutral.
+"""Conditions that mask: those of which one outcome, throughout a tile, makes what a loop adds neutral.
 
 Tiles where it comes out so can be left out. Over the real numbers 0·x = 0, so a weight of 0 takes a value away even
 where that is an infinity or a NaN.
@@ -6,26 +6,31 @@ where that is an infinity or a NaN.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
 from cleave.dialects.graph import Value
+from cleave.schedule.conditions import is_combined, is_disjunction
 from cleave.schedule.monoid import neutral_element
 from cleave.schedule.padding import Outside
 from cleave.schedule.region import Region
 
 
 def masking(group: Sequence[Value], name: str, region: Region) -> dict[Value, bool]:
-    """The comparisons along dim ``name`` that mask all reductions of ``group``: each with the outcome that does not."""
+    """The conditions along dim ``name`` that mask all reductions of ``group``: each with the outcome that does not.
+
+    Comparisons, and what is made of two conditions where both must have the other outcome to mask.
+    """
     if not group:
         return {}
     shared = frozenset[Value].intersection(*(region.upstream[member] for member in group))
-    comparisons = [v for v in region.values if v in shared and v.op == "cmp" and name in v.names]
+    conditions = [v for v in region.values if v in shared and (v.op == "cmp" or is_combined(v)) and name in v.names]
     found: dict[Value, bool] = {}
-    for comparison in comparisons:
-        for outcome in (False, True):
-            if all(_is_neutral(member, name, {comparison: outcome}, region) for member in group):
-                found[comparison] = not outcome
+    for value, outcome in itertools.product(conditions, (False, True)):
+        possible = value.op == "cmp" or is_disjunction(value, not outcome)
+        if possible and all(_is_neutral(member, name, {value: outcome}, region) for member in group):
+            found[value] = not outcome
     return found
 
 

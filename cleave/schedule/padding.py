@@ -56,8 +56,9 @@ def _pointwise(value: Value, name: str, parts: list[float | None]) -> float | No
         return -math.inf  # even where the maximum is −inf too: the row is NaN then, with or without this element
     if value.op == "select" and (parts[0] is not None or parts[1] == parts[2]):
         return parts[1] if parts[0] != 0 else parts[2]
-    if value.dtype == "i1" and value.op in ("mul", "min") and 0.0 in parts:
-        return 0.0
+    decisive = {"mul": 0.0, "min": 0.0, "max": 1.0}.get(value.op) if value.dtype == "i1" else None
+    if decisive is not None and decisive in parts:
+        return decisive
     rule = _RULES.get(value.op)
     if rule is None or None in parts:
         return None

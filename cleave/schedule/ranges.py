@@ -1,25 +1,30 @@
 """Which iterations a loop makes, and which of them need no masks (index-set splitting).
 
-Tiles that a mask makes neutral throughout are left out, as in causal attention. At least one tile stays: a row that is
-masked throughout has the result that the source says, NaN for a softmax.
+Tiles that a mask makes neutral throughout are left out, as in causal attention and past lengths that are in memory. At
+least one tile stays: a row that is masked throughout has the result that the source says, NaN for a softmax.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from typing import Literal
 
 from cleave.dialects.dims import Size
 from cleave.dialects.graph import Value
-from cleave.schedule.affine import Affine, Limit, limits, sign
+from cleave.dialects.ops import REDUCTIONS
+from cleave.schedule.affine import Affine, sign
+from cleave.schedule.conditions import Condition, Limit, condition
 from cleave.schedule.masked_tiles import masking
 from cleave.schedule.region import Region
-from cleave.schedule.scope import Scope, Span
+from cleave.schedule.scope import Scope, Span, Tiles
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_program import Ref
 from cleave.schedule.tile_sizes import value_of
+
+FAR = 2**61
+"""Beyond all positions along dims, and so near to 0 that sums with them fit in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,13 @@ class Range:
 class Trips:
     """How many iterations a loop over dim ``name`` makes, on the average over thread blocks.
 
-    ``lower`` and ``upper``: what limits them; ``sizes``: of all dims. ``rest``: those that are made and not full.
+    ``limits``: of them, those by data are not considered; ``sizes``: of all dims. ``rest``: those that are made and not
+    full.
     """
 
     name: str
     sizes: Mapping[str, Size]
-    lower: tuple[Affine, ...]
-    upper: tuple[Affine, ...]
+    limits: tuple[Limit, ...] = ()
     kind: Literal["made", "full", "rest"] = "made"
 
     def count(self, tiles: Mapping[str, int], values: Mapping[str, int]) -> int:
@@ -54,10 +59,13 @@ class Trips:
 
     def _elements(self, tiles: Mapping[str, int], values: Mapping[str, int], *, widest: bool) -> int:
         start, stop = 0, value_of(self.sizes[self.name], values)
-        for end in self.lower:
-            start = max(start, self._mean(end, tiles, values, largest=not widest))
-        for end in self.upper:
-            stop = min(stop, self._mean(end, tiles, values, largest=widest) + 1)
+        for limit in self.limits:
+            known = [end for end in limit.ends if not end.data]
+            ends = [self._mean(end, tiles, values, largest=limit.upper is widest) for end in known]
+            if ends and limit.upper:
+                stop = min(stop, max(ends) + 1)
+            elif ends:
+                start = max(start, min(ends))
         return max(stop - start, 0)
 
     def _mean(self, form: Affine, tiles: Mapping[str, int], values: Mapping[str, int], *, largest: bool) -> int:
@@ -93,55 +101,68 @@ class Iterations:
 class Ranges:
     """The loops' ranges in one kernel."""
 
-    def __init__(self, region: Region, spans: Spans) -> None:
-        self.region, self.spans = region, spans
+    def __init__(self, tiles: Tiles, spans: Spans) -> None:
+        self.tiles, self.region, self.spans = tiles, tiles.region, spans
 
     def of(self, group: Sequence[Value], name: str, tile: int, scope: Scope) -> Iterations:
         """The iterations of a loop over dim ``name`` in ``scope`` that computes the reductions of ``group``."""
-        known = self._limits(group, name, scope)
-        found = [limit for several in known.values() for limit in several]
-        outcomes = {comparison: truth for (comparison, truth), several in known.items() if several}
-        lower, upper = ([limit for limit in found if limit.upper is side] for side in (False, True))
-        made, full = self._made(lower, upper, name, tile, scope), self._full(lower, upper, name, tile, scope)
-        if lower:
+        known = self._conditions(group, name, scope)
+        outcomes = {value: truth for (value, truth), each in known.items() if each.exact}
+        found = [limit for each in known.values() for limit in each.limits]
+        exact = [limit for each in known.values() if each.exact for limit in each.limits]
+        made, full = self._made(found, name, tile, scope), self._full(exact, name, tile, scope)
+        before = any(not limit.upper for limit in found)
+        if before:
             full = replace(full, start=scope.builder.arith("maxsi", full.start, made.start))
+        if len(exact) < len(found):
+            full = replace(full, stop=self._down(scope.builder.arith("minsi", full.stop, made.stop), tile, scope))
         stops = [scope.builder.constant_of(each) for each in (full.stop, made.stop)]
         all_full = not outcomes and (tile == 1 or (stops[0] is not None and stops[0] == stops[1]))
-        ends = [tuple(limit.end for limit in side) for side in (lower, upper)]
-        trips = Trips(name, self.spans.sizes, ends[0], ends[1])
+        trips = Trips(name, self.spans.sizes, tuple(found))
         computed = bool(found) and stops[0] is not None
-        return Iterations(made, full, trips, outcomes, bool(lower), all_full, stops[0] == 0, computed)
+        return Iterations(made, full, trips, outcomes, before, all_full, stops[0] == 0, computed)
 
-    def _limits(self, group: Sequence[Value], name: str, scope: Scope) -> dict[tuple[Value, bool], tuple[Limit, ...]]:
-        """For each comparison that masks, what it says of this dim where it does not mask."""
-        found: dict[tuple[Value, bool], tuple[Limit, ...]] = {}
-        for comparison, truth in masking(group, name, self.region).items():
-            several = limits(comparison, truth, name)
-            if all(scope.span(other) for limit in several for other in limit.end.coefficients):
-                found[comparison, truth] = several
+    def _conditions(self, group: Sequence[Value], name: str, scope: Scope) -> dict[tuple[Value, bool], Condition]:
+        """For each condition that masks, what it says of this dim where it does not mask."""
+        found: dict[tuple[Value, bool], Condition] = {}
+        for value, truth in masking(group, name, self.region).items():
+            said = condition(value, truth, name)
+            if said and all(self._is_known(limit, scope) for limit in said.limits):
+                found[value, truth] = said
         return found
 
-    def _made(self, lower: list[Limit], upper: list[Limit], name: str, tile: int, scope: Scope) -> Range:
+    def _is_known(self, limit: Limit, scope: Scope) -> bool:
+        """Whether its ends can be computed ahead of the loop, from positions and from what is in memory."""
+        data = {value for end in limit.ends for value in end.data}
+        sources = [{value, *self.region.upstream[value]} for value in data]
+        available = all(scope.span(name) for name in limit.names)
+        return available and all(
+            each & self.region.memory and not any(value.op in REDUCTIONS for value in each) for each in sources
+        )
+
+    def _made(self, limits: Sequence[Limit], name: str, tile: int, scope: Scope) -> Range:
         builder, bound = scope.builder, self.spans.bound(scope, name)
         start, stop = builder.index(0), bound
+        lower, upper = ([limit for limit in limits if limit.upper is side] for side in (False, True))
         for limit in lower:
-            start = builder.arith("maxsi", start, self._end(limit.end, scope, largest=False))
+            start = builder.arith("maxsi", start, self._end(limit, scope, widest=True))
         if lower:
             last = builder.arith("subi", builder.arith("maxsi", bound, builder.index(1)), builder.index(1))
             start = self._down(builder.arith("minsi", start, last), tile, scope)
         for limit in upper:
-            end = builder.arith("addi", self._end(limit.end, scope, largest=True), builder.index(1))
+            end = builder.arith("addi", self._end(limit, scope, widest=True), builder.index(1))
             end = builder.arith("maxsi", end, builder.arith("addi", start, builder.index(1)))
             stop = builder.arith("minsi", stop, end)
         return Range(start, stop)
 
-    def _full(self, lower: list[Limit], upper: list[Limit], name: str, tile: int, scope: Scope) -> Range:
+    def _full(self, limits: Sequence[Limit], name: str, tile: int, scope: Scope) -> Range:
         builder, zero = scope.builder, scope.builder.index(0)
         start, stop = zero, self.spans.bound(scope, name)
+        lower, upper = ([limit for limit in limits if limit.upper is side] for side in (False, True))
         for limit in lower:
-            start = builder.arith("maxsi", start, self._end(limit.end, scope, largest=True))
+            start = builder.arith("maxsi", start, self._end(limit, scope, widest=False))
         for limit in upper:
-            end = builder.arith("addi", self._end(limit.end, scope, largest=False), builder.index(1))
+            end = builder.arith("addi", self._end(limit, scope, widest=False), builder.index(1))
             stop = builder.arith("minsi", stop, builder.arith("maxsi", end, zero))
         if lower:
             start = self._down(builder.arith("addi", start, builder.index(tile - 1)), tile, scope)
@@ -152,16 +173,35 @@ class Ranges:
         size = scope.builder.index(tile)
         return scope.builder.arith("muli", scope.builder.arith("divui", index, size), size)
 
-    def _end(self, form: Affine, scope: Scope, *, largest: bool) -> Ref:
+    def _end(self, limit: Limit, scope: Scope, *, widest: bool) -> Ref:
+        """Where the limit is over the tiles in hand: for some of their elements (``widest``), or for all of them."""
+        ends = [self._extreme(end, scope, largest=limit.upper is widest) for end in limit.ends]
+        return reduce(partial(scope.builder.arith, "maxsi" if limit.upper else "minsi"), ends)
+
+    def _extreme(self, form: Affine, scope: Scope, *, largest: bool) -> Ref:
         """The largest or smallest value of a form over the tiles in hand."""
         builder = scope.builder
         total = builder.extent(form.constant, self.spans.extents)
-        for name, coefficient in form.coefficients.items():
+        for term, coefficient in (*form.coefficients.items(), *form.data.items()):
             positive = sign(coefficient) > 0
-            index = _last(scope, scope.required_span(name)) if positive == largest else scope.required_span(name).offset
+            end = self._position if isinstance(term, str) else self._datum
+            index = end(term, scope, largest=positive is largest)
             step = builder.extent(coefficient if positive else -coefficient, self.spans.extents)
             total = builder.arith("addi" if positive else "subi", total, builder.arith("muli", index, step))
         return total
+
+    def _position(self, name: str, scope: Scope, *, largest: bool) -> Ref:
+        span = scope.required_span(name)
+        return _last(scope, span) if largest else span.offset
+
+    def _datum(self, value: Value, scope: Scope, *, largest: bool) -> Ref:
+        """The largest or smallest element of a tile; what the tile has past a dim's end only makes it more so."""
+        builder, tile = scope.builder, self.tiles.value(value, scope)
+        tile = builder.cast(tile, "i64") if value.dtype == "index" else tile
+        if tile.names:
+            tile = builder.compute("reduce", tile, kind="max" if largest else "min", over=tile.names)
+        index = builder.add("scalar", [tile], None)
+        return builder.arith("maxsi", builder.arith("minsi", index, builder.index(FAR)), builder.index(-FAR))
 
 
 @lru_cache(maxsize=256)
@@ -171,9 +211,9 @@ def growing(region: Region) -> frozenset[str]:
     for reduction in region.reductions:
         for name in reduction.attrs["over"]:
             for comparison, truth in masking([reduction], name, region).items():
-                for limit in limits(comparison, truth, name):
-                    for other, coefficient in limit.end.coefficients.items():
-                        found.setdefault(other, set()).add((sign(coefficient) > 0) == limit.upper)
+                said = condition(comparison, truth, name)
+                for other, grows in said.growth if said else ():
+                    found.setdefault(other, set()).add(grows)
     return frozenset(name for name, grows in found.items() if grows == {True} and name in region.parallel)
 
 

@@ -74,7 +74,7 @@ class Form:
 
 def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLike], target: Target) -> Form | None:
     """The form that the lowering gives a kernel; None where it has none, or would spill."""
-    if kernel.beside or target.arch not in ARCHITECTURES:
+    if kernel.beside or target.arch not in ARCHITECTURES or _has_ranges_from_tiles(kernel):
         return None
     tiles = _Tiles(kernel, describable_loads(kernel, known))
     for group in tiles.divisions():
@@ -87,6 +87,12 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
                 return Form(division, stages, shared, registers, *tiles.repeated(division))
             break
     return None
+
+
+def _has_ranges_from_tiles(kernel: Kernel) -> bool:
+    """Whether loops end where elements of a tile say, which not all warps have."""
+    reduced = {instruction.result for instruction in kernel.body.walk() if instruction.op == "reduce"}
+    return any(instruction.op == "scalar" and instruction.operands[0] in reduced for instruction in kernel.body.walk())
 
 
 def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from compiled import reference
 from test_warp_specialised import lowered, run
 
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.runtime.choose_sizes import choose_free
+from cleave.runtime.execute import execute
 
 Mask = Callable[[GraphBuilder, Value], Value]
 WIDTH = 70
@@ -70,3 +74,37 @@ def test_numbers(graph: Graph, sizes: dict[str, int]) -> None:
     _, kernels, remarks = lowered(graph)
     assert all(TTGIR_TARGET in kernel.text for kernel in kernels), remarks
     assert run(graph, {kernel.name: kernel.text for kernel in kernels}, sizes, 1) < 1e-2
+
+
+def lengths(dim: str, *, prefix: bool = False) -> Graph:
+    """Keys below a length of each head or query; ``prefix``: and those up to the query's own."""
+    b = GraphBuilder("lengths")
+    q, k, v = b.input("h m d=32", "f16"), b.input("h n d", "f16"), b.input("h n e=32", "f16")
+    key = b.index(dim="n", dtype="i32")
+    seen = b.cmp(key, b.input(dim, "i32"), predicate="lt")
+    seen = b.max(seen, b.cmp(key, b.index(dim="m", dtype="i32"), predicate="le")) if prefix else seen
+    z = b.select(seen, b.contract(q, k, over=["d"]), b.constant(float("-inf"), "f32"))
+    p = b.exp(b.sub(z, b.reduce(z, kind="max", over=["n"])))
+    total = b.reduce(p, kind="sum", over=["n"])
+    return b.build(b.cast(b.div(b.contract(b.cast(p, dtype="f16"), v, over=["n"]), total), dtype="f16"))
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_lengths(prefix: bool) -> None:
+    """Of each head: the warp that copies has the length as those that multiply have it."""
+    graph = lengths("h", prefix=prefix)
+    plan, kernels, remarks = lowered(graph)
+    assert all(TTGIR_TARGET in kernel.text for kernel in kernels), remarks
+    rng, sizes = np.random.default_rng(0), {"h": 3, "m": 130, "n": 200}
+    shapes = [[dim.size.evaluate({**graph.extents, **sizes}) for dim in value.dims] for value in graph.inputs[:3]]
+    inputs = [*(rng.standard_normal(shape).astype(np.float16) for shape in shapes), np.array([65, 300, 0], np.int32)]
+    (expected,) = reference(graph, inputs, "f64", sizes)
+    texts = {kernel.name: kernel.text for kernel in kernels}
+    (found,) = execute(plan, texts, inputs, choose_free(plan, sizes), seed=1)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_lengths_of_each_row_have_no_such_form() -> None:
+    _, kernels, remarks = lowered(lengths("m"))
+    assert not any(TTGIR_TARGET in kernel.text for kernel in kernels)
+    assert any("elements of a tile" in str(remark) for remark in remarks)
