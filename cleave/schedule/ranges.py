@@ -184,20 +184,19 @@ class Ranges:
         total = builder.extent(form.constant, self.spans.extents)
         for term, coefficient in (*form.coefficients.items(), *form.data.items()):
             positive = sign(coefficient) > 0
-            end = self._position if isinstance(term, str) else self._datum
-            index = end(term, scope, largest=positive is largest)
+            index = self._extreme_of(term, scope, largest=positive is largest)
             step = builder.extent(coefficient if positive else -coefficient, self.spans.extents)
             total = builder.arith("addi" if positive else "subi", total, builder.arith("muli", index, step))
         return total
 
-    def _position(self, name: str, scope: Scope, *, largest: bool) -> Ref:
-        span = scope.required_span(name)
-        return _last(scope, span) if largest else span.offset
-
-    def _datum(self, value: Value, scope: Scope, *, largest: bool) -> Ref:
-        """The largest or smallest element of a tile; what the tile has past a dim's end only makes it more so."""
-        builder, tile = scope.builder, self.tiles.value(value, scope)
-        tile = builder.cast(tile, "i64") if value.dtype == "index" else tile
+    def _extreme_of(self, term: str | Value, scope: Scope, *, largest: bool) -> Ref:
+        """The largest or smallest position along a dim, or element; what a tile has past a dim's end only makes that
+        more extreme."""
+        if isinstance(term, str):
+            span = scope.required_span(term)
+            return _last(scope, span) if largest else span.offset
+        builder, tile = scope.builder, self.tiles.value(term, scope)
+        tile = builder.cast(tile, "i64") if term.dtype == "index" else tile
         if tile.names:
             tile = builder.compute("reduce", tile, kind="max" if largest else "min", over=tile.names)
         index = builder.add("scalar", [tile], None)

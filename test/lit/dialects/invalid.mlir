@@ -310,3 +310,13 @@ func.func private @k(%a: !A, %i: tensor<16xi32, #cleave.dims<["i=16"]>>) attribu
 func.func @choices(%a: !A) -> !A attributes {cleave.choices = ["s = ²"]} {
   return %a : !A
 }
+
+// -----
+
+!X = tensor<?xf32, #cleave.dims<["m"]>>
+func.func private @scalar(%x: !X) attributes {cleave.kernel} {
+  %f = "cleave.constant"() {value = 1.0 : f32} : () -> tensor<f32, #cleave.dims<[]>>
+  // expected-error @+1 {{'cleave.scalar' the operand must be a rank-0 tensor of i32 or i64, not}}
+  %i = "cleave.scalar"(%f) : (tensor<f32, #cleave.dims<[]>>) -> index
+  return
+}

@@ -72,6 +72,8 @@ func.func private @kernel(%x: !V, %o: !V {cleave.out}) attributes {cleave.kernel
   %at = arith.muli %p, %c16 : index
   // CHECK: "cleave.splat"
   %s = "cleave.splat"(%at) : (index) -> tensor<i64, #cleave.dims<[]>>
+  // CHECK: "cleave.scalar"
+  %back = "cleave.scalar"(%s) : (tensor<i64, #cleave.dims<[]>>) -> index
   // CHECK: "cleave.load"
   %t = "cleave.load"(%x, %at, %c0, %m, %d) {fill = 0.0 : f16, in_bounds = ["d"], operandSegmentSizes = array<i32: 1, 2, 2>} : (!V, index, index, index, index) -> !T
   %i = "cleave.index"() {dim = "i=32"} : () -> tensor<32xi64, #cleave.dims<["i=32"]>>
