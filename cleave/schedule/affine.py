@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cleave.dialects.dims import Size, const
 from cleave.dialects.graph import Value
+from cleave.schedule.reindex import POSITION
 
 _LARGEST_EXTENT = 2**31
 _BITS = {"i32": 32, "i64": 64, "index": 64}
@@ -108,6 +109,13 @@ def _negative(value: Value) -> Affine | None:
     return None if form is None else -form
 
 
+def _cast(value: Value) -> Affine | None:
+    form = affine(value.operands[0])
+    if form is None or not value.attrs.get(POSITION):
+        return form
+    return replace(form, low=max(form.low, 0), high=min(form.high, _LARGEST_EXTENT - 1))
+
+
 _FORMS: Mapping[str, Callable[[Value], Affine | None]] = {
     "constant": _constant,
     "index": _index,
@@ -116,7 +124,7 @@ _FORMS: Mapping[str, Callable[[Value], Affine | None]] = {
     "sub": _sum,
     "mul": _product,
     "neg": _negative,
-    "cast": lambda value: affine(value.operands[0]),
+    "cast": _cast,
 }
 
 

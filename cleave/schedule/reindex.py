@@ -7,7 +7,7 @@ computed value picks elements of the tensors in memory instead, and nothing need
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cleave.dialects.dims import Dim, Size
@@ -15,6 +15,9 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, REDUCTIONS, VIEWS
 from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
+
+POSITION = "position"
+"""On a cast: what it casts is a position along a dim."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def splitting(name: str, outer: Dim, inner: Dim, size: Callable[[Size], Value]) 
 
     def index(value: Value) -> Value:
         i, j = positions(outer), positions(inner)
-        return cast(arithmetic("add", arithmetic("mul", i, size(inner.size)), j), value.dtype)
+        return _position(arithmetic("add", arithmetic("mul", i, size(inner.size)), j), value.dtype)
 
     change = Change(name, (outer, inner), memory, index, ("split", name, outer, inner))
     return change
@@ -107,7 +110,7 @@ def slicing(name: str, into: Dim, offset: Size, size: Callable[[Size], Value]) -
         return Value("slice", (value,), change.applied(value.type), attrs, value.location)
 
     def index(value: Value) -> Value:
-        return cast(arithmetic("add", positions(into), size(offset)), value.dtype)
+        return _position(arithmetic("add", positions(into), size(offset)), value.dtype)
 
     change = Change(name, (into,), memory, index, ("slice", name, into, offset))
     return change
@@ -129,6 +132,11 @@ def gathering(name: str, indices: Value, *, bounded: bool = False) -> Change:
 
     change = Change(name, indices.dims, memory, index, ("gather", name, indices))
     return change
+
+
+def _position(value: Value, dtype: str) -> Value:
+    """A position along a dim: where it is too large for its type there is no element."""
+    return replace(cast(value, dtype), attrs={POSITION: True}) if value.dtype != dtype else value
 
 
 def _require_whole(value: Value, name: str) -> None:

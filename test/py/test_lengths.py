@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from compiled import compile_graph
 from lowered import run_lowered
 from test_ranges import TILE, expected, minus_infinity, scheduled
 
@@ -148,3 +149,24 @@ def test_no_length_is_read_that_a_reduction_makes() -> None:
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((5, KEYS)).astype(np.float32), rng.integers(0, 2, (5, KEYS)).astype(np.int32)]
     np.testing.assert_allclose(run_lowered(module, graph.name, inputs)[0], expected(graph, inputs)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_parts_of_a_split_end_at_lengths_too(dtype: str) -> None:
+    """FlashDecoding: parts past the length read one tile, which is masked."""
+    b = GraphBuilder("parts", facts=["1 <= s"])
+    x, length = b.input("b n", "f32"), b.input("b", "i32")
+    seen = b.cmp(b.index(dim="n", dtype=dtype), b.cast(length, dtype=dtype), predicate="lt")
+    kept = b.select(seen, x, b.constant(0.0, "f32"))
+    parts = b.split(kept, dim="n", into=["s", "t=16*ceildiv(n, 16*s)"])
+    graph = b.build(b.reduce(parts, kind="sum", over=["t"]))
+    kernel, _ = scheduled(graph, Tiling({"b": 1}, {"t": TILE}))
+    assert any(i.op == "scalar" for i in kernel.body.walk())
+    program = compile_graph(graph)
+    lengths = np.array([0, 1, TILE, 2 * TILE + 1, KEYS, KEYS + 5, -7], np.int32)
+    values = np.random.default_rng(0).standard_normal((len(lengths), KEYS)).astype(np.float32)
+    beyond = np.arange(KEYS) >= np.maximum(lengths, 0)[:, None]
+    values[beyond] = np.nan
+    for count in (1, 2, 3, 100):
+        (got,) = program([values, lengths], {"s": count})
+        np.testing.assert_allclose(got.sum(axis=0), np.where(beyond, 0, values).sum(axis=1), atol=1e-5)
