@@ -26,6 +26,7 @@ from cleave.runtime.launch_plan import LaunchPlan
 from cleave.schedule import candidates
 from cleave.schedule.arrange import arranged
 from cleave.schedule.explore import Score
+from cleave.schedule.free_symbols import free_symbols
 from cleave.schedule.scheduler import ScheduleOptions, _Scheduler, schedule
 from cleave.schedule.tilings import Point, Space
 from cleave.search.superoptimise import superoptimise
@@ -88,7 +89,8 @@ def drawn_schedules(rng: random.Random) -> Generator[None]:
 def reference(
     graph: Graph, inputs: Sequence[np.ndarray], precision: str = "declared", sizes: Mapping[str, int] | None = None
 ) -> list[np.ndarray]:
-    """The graph as written, by the reference executor."""
+    """The graph as written, by the reference executor; of symbols that nothing gives each is 2."""
+    sizes = {**dict.fromkeys(free_symbols(graph), 2), **(sizes or {})}
     with CTX, ir.Location.unknown():
         module = ir.Module.create()
         from_graph(graph, module)

@@ -12,6 +12,7 @@ from search_programs import evaluate, inputs_of, norm, sizes_of, softmax_times
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.search import Alternative, SearchOptions, SearchResult, superoptimise
 from cleave.search.candidates import lines_of
+from cleave.search.check_sizes import UNITS
 from cleave.search.partition import counted_ops, partition
 from cleave.search.result import Statistics
 from cleave.search.stitch import Stitcher
@@ -33,7 +34,7 @@ def unchanged(graph: Graph, max_ops: int) -> Graph:
 
 
 def assert_equal(source: Graph, alternatives: tuple[Alternative, ...]) -> None:
-    sizes = {**sizes_of(source), **{f"s{i}": 3 for i in range(1, 9)}}
+    sizes = {**sizes_of(source), **{f"s{i}": 3 for i in range(1, 9)}, **dict.fromkeys(UNITS, 1)}
     inputs = inputs_of(source, sizes)
     expected = evaluate(source, inputs, sizes)
     for alternative in alternatives:

@@ -102,7 +102,7 @@ def test_a_split_of_two_passes_is_chans() -> None:
     (source, *_), chans = found(), [a for a in found() if a.split == "k" and deviations(a.graph)]
     assert chans and not deviations(source.graph)
     assert all(a.certificate.floats is not None for a in chans)
-    sizes = {"m": 3, "k": 128}
+    sizes = {"m": 3, "k": 128, "u": 1}
     for parts in (1, 3, 5, 200):
         (x,) = inputs_of(source.graph, {**sizes, "s": parts})
         want = evaluate(source.graph, [x + 1e4], {**sizes, "s": parts})[0]
