@@ -6,7 +6,7 @@ Where ``dim`` is the extent of that very axis and the loop runs over as many ele
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from cleave.bindings import ir
@@ -89,29 +89,42 @@ def _read(generic: ir.Operation, extract: ir.Operation, connector: Connector) ->
     loops: list[int] = []
     ties: list[Tie] = []
     for axis, index in enumerate(indices):
-        owner = index.owner
-        if not isinstance(owner, ir.Block) and owner.name == "arith.select":
-            node = _broadcast_test(owner.operation)
-            classes = connector.classes
-            if node is None or classes.find(node) != classes.find(connector.axes(source)[axis]):
+        if _is_made_by(index, "arith.select"):
+            needed = _ties(generic, index.owner.operation, connector.axes(source)[axis], axis, connector)
+            if needed is None:
                 return None
-            run = _run_of(generic, owner.operands[2])
-            if run is None or classes.find(run) != classes.find(node):
-                if run is None or not _are_arguments(node, run):
-                    return None
-                one, other = ((ir.BlockArgument(tensor).arg_number, axis) for tensor, axis in (node, run))
-                ties.append(Tie(one, other, generic.location))
-            owner = owner.operands[2].owner
-        if isinstance(owner, ir.Block) or owner.name != "linalg.index":
+            ties += needed
+            index = index.owner.operands[2]
+        if not _is_made_by(index, "linalg.index"):
             return None
-        loops.append(ir.IntegerAttr(owner.attributes["dim"]).value)
+        loops.append(ir.IntegerAttr(index.owner.attributes["dim"]).value)
     return _Read(extract, tuple(loops), tuple(ties)) if len(set(loops)) == len(loops) else None
+
+
+def _is_made_by(value: ir.Value, name: str) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == name
+
+
+def _ties(
+    generic: ir.Operation, select: ir.Operation, read: Hashable, axis: int, connector: Connector
+) -> list[Tie] | None:
+    """What must be tied so that an index of 0 for an axis of extent 1 is the loop's; None if it cannot be."""
+    find = connector.classes.find
+    tested, run = _broadcast_test(select), _run_of(generic, select.operands[2])
+    if tested is None or run is None or find(tested) != find(read):
+        return None
+    if find(run) == find(tested):
+        return []
+    if not _are_arguments(tested, run):
+        return None
+    one, other = ((ir.BlockArgument(tensor).arg_number, axis) for tensor, axis in (tested, run))
+    return [Tie(one, other, generic.location)]
 
 
 def _broadcast_test(select: ir.Operation) -> tuple[ir.Value, int] | None:
     """For ``select(dim == 1, 0, …)`` the tensor and the axis whose extent ``dim`` is."""
     test, zero, _ = select.operands
-    if isinstance(test.owner, ir.Block) or test.owner.name != "arith.cmpi" or integer_literal(zero) != 0:
+    if not _is_made_by(test, "arith.cmpi") or integer_literal(zero) != 0:
         return None
     extent, one = test.owner.operands
     is_equality = ir.IntegerAttr(test.owner.attributes["predicate"]).value == 0
@@ -124,14 +137,14 @@ def _are_arguments(*nodes: tuple[ir.Value, int]) -> bool:
 
 def _run_of(generic: ir.Operation, index: ir.Value) -> tuple[ir.Value, int] | None:
     """The tensor and axis whose extent is known to be that of a loop, given by its ``linalg.index``."""
-    if isinstance(index.owner, ir.Block) or index.owner.name != "linalg.index":
+    if not _is_made_by(index, "linalg.index"):
         return None
     loop = ir.IntegerAttr(index.owner.attributes["dim"]).value
     out = generic.operands[len(generic.operands) - len(generic.results)]
     maps = [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(generic.attributes["indexing_maps"])]
     results = maps[-len(generic.results)].results
     axes = [i for i, e in enumerate(results) if isinstance(e, ir.AffineDimExpr) and e.position == loop]
-    if not axes or isinstance(out.owner, ir.Block) or out.owner.name != "tensor.empty":
+    if not axes or not _is_made_by(out, "tensor.empty"):
         return None
     shape = ir.RankedTensorType(out.type)
     dynamic = [axis for axis in range(shape.rank) if shape.is_dynamic_dim(axis)]
