@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import fields, replace
+from typing import Any
 
 import cascades
 import graphs
@@ -11,10 +13,12 @@ import pytest
 
 from cleave.dialects.dims import NO_FACTS
 from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.schedule import candidates, cost, outline
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import spread
 from cleave.schedule.forms import Form, form_of
 from cleave.schedule.region import Region, region_of
+from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import space_of
 from cleave.schedule.workload import Workload, workload
@@ -82,3 +86,28 @@ def test_workloads_are_those_of_own_code(graph: Graph, size: int) -> None:
             found = alike.workload(tiling, sizes, graph.extents, descriptors=descriptors)
             assert numbers(found) == numbers(expected), tiling
     assert shared, "no two tilings of a form"
+
+
+def test_kernels_are_built_for_forms_not_for_tilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much is done once, in counts: what each tiling or each of its resources asked for would take seconds."""
+    done: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            done[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(candidates, "emit_kernel")
+    count(outline, "occupied")
+    count(candidates.Candidates, "_variants")
+    count(cost.Costs, "of")
+    count(cost.Costs, "_alone")
+    schedule(graphs.attention(), ScheduleOptions(sizes={"h": 32, "m": 1024, "n": 4096, "d": 64}))
+    assert 0 < done["_variants"] <= 500
+    assert 0 < done["emit_kernel"] <= done["_variants"] / 5
+    assert 0 < done["occupied"] <= done["_variants"] / 3
+    assert 0 < done["_alone"] <= done["of"] <= 24 * done["_variants"]
