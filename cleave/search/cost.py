@@ -13,6 +13,7 @@ from functools import cache
 
 from cleave.dialects.dims import Size, const, maximum, sym
 from cleave.dialects.graph import Graph, Value
+from cleave.errors import CleaveError
 
 #: What a multiplication and addition of a contraction costs, in pointwise ops: tensor cores do them.
 CONTRACTION_WEIGHT = 0.25
@@ -55,11 +56,14 @@ class Cost:
 
 @cache
 def never_more(a: Size, b: Size) -> bool:
-    """Whether ``a <= b`` is certain where every symbol is at least 1."""
+    """Whether ``a <= b`` is certain where every symbol is at least 1; not if a size on the way is too large."""
     if a is b:
         return True
-    difference = b - a
-    shifted = difference.substitute({name: sym(name) + 1 for name in sorted(difference.symbols)})
+    try:
+        difference = b - a
+        shifted = difference.substitute({name: sym(name) + 1 for name in sorted(difference.symbols)})
+    except CleaveError:
+        return False
     return all(c >= 0 for _, c in shifted.terms)
 
 

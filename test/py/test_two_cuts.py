@@ -14,6 +14,7 @@ from cleave.errors import CleaveError
 from cleave.passes.superopt import Superopt
 from cleave.reference.accuracy import compare
 from cleave.search import Alternative, SearchOptions, superoptimise
+from cleave.search.check_sizes import UNITS
 
 NAMES = ["matmul_matmul", "linear_attention", "lora", "matmul_rowsum", "cross_entropy", "mla"]
 SIZES = {"m": 5, "n": 11, "k": 13, "d": 9, "e": 4, "h": 2, "r": 7, "p": 3, "v": 10}
@@ -39,8 +40,9 @@ def test_found_certified_and_equal(name: str) -> None:
     assert proof.normal_form and proof.fingerprint is not None and proof.floats is not None
     assert set(proof.facts) >= {f"1 <= {s}" for s in outer}
     source = PROGRAMS[name]()
-    for counts in ((1, 1), (3, 2), (2, 20)):
-        sizes = {**SIZES, **source.extents, **dict(zip(outer, counts, strict=True))}
+    for counts, unit in (((1, 1), 1), ((3, 2), 1), ((2, 20), 3)):
+        units = dict.fromkeys(UNITS, unit)
+        sizes = {**SIZES, **source.extents, **units, **dict(zip(outer, counts, strict=True))}
         inputs = inputs_of(source, sizes)
         for wanted, made in zip(evaluate(source, inputs, sizes), evaluate(program.graph, inputs, sizes), strict=True):
             np.testing.assert_allclose(made, wanted, rtol=1e-9)
