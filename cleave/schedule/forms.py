@@ -24,15 +24,21 @@ from cleave.schedule.workload import Surroundings, Workload, counted
 
 def form_of(region: Region, tiling: Tiling) -> Hashable:
     """What tilings have in common whose kernels may be of one form (``Form.has`` says whether they are)."""
-    answers = tuple(_answers(extent, region.static_size(name)) for name, extent in tiling.tiles.items())
+    shared_out = tiling.grid.keys() - tiling.walked - tiling.resident - region.positioned
+    sizes = {name: region.static_size(name) for name in tiling.tiles}
+    answers = tuple(
+        _answers(extent, sizes[name], offset=name not in shared_out) for name, extent in tiling.tiles.items()
+    )
     return answers, tiling.resident, tiling.columns, tiling.deferred, tiling.walked
 
 
-def _answers(extent: int, size: int | None) -> tuple[bool, ...]:
-    """What code asks about a tile extent, of a dim of this size if it is static."""
+def _answers(extent: int, size: int | None, *, offset: bool) -> tuple[bool, ...]:
+    """What code asks about a tile extent, of a dim of this size if it is static; ``offset``: whether it matters for
+    tiles without masks that there is only one, at 0."""
     if size is None:
         return (extent == 1,)
-    return extent == 1, size > 0 and size % extent == 0, size < extent, size <= extent
+    divides = size > 0 and size % extent == 0
+    return (extent == 1, divides, size < extent, size <= extent) if offset or not divides else (extent == 1, divides)
 
 
 class Form:

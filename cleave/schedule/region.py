@@ -14,7 +14,7 @@ from cleave.dialects.rounding import transparent
 from cleave.errors import CleaveError
 from cleave.schedule.derivatives import State, state_of
 from cleave.schedule.reindex import is_of_equal_elements
-from cleave.schedule.rename import Part, Renamer, is_memory_view, topological, viewed
+from cleave.schedule.rename import Part, Renamer, is_memory_view, renamed, topological, viewed
 from cleave.schedule.separability import Body
 
 
@@ -89,6 +89,16 @@ class Region:
     def reductions(self) -> tuple[Value, ...]:
         """Those that may need a loop."""
         return tuple(value for value in self.values if value.op in REDUCTIONS and not is_of_equal_elements(value))
+
+    @cached_property
+    def positioned(self) -> frozenset[str]:
+        """The dims of which code asks where a tile is, beside where it ends: positions are values, or elements are
+        gathered, or a tensor has two roles, and two of its tiles may be the same."""
+        dims = {name for value in self.values for name in value.names}
+        tensors = [renamed(value) for value in (*self.reads, *self.outputs)]
+        if len(set(tensors)) < len(tensors) or any(value.op == "gather" for value in self.values):
+            return frozenset(dims)
+        return frozenset(name for value in self.values if value.op == "index" for name in value.names)
 
     @cached_property
     def parallel(self) -> tuple[str, ...]:
