@@ -80,7 +80,7 @@ def test_where_none_of_the_first_can_be_taken_others_are_tried(
 
 
 def test_a_number_below_nothing() -> None:
-    with pytest.raises(CleaveError, match="compile=-1: a number of candidates"):
+    with pytest.raises(CleaveError, match="compile is -1, but must be a number of candidates"):
         Schedule(compile=-1).refined(schedule(_matmul(), OPTIONS), OPTIONS)
 
 
