@@ -63,7 +63,7 @@ def dims(graph: Graph) -> set[str]:
 @pytest.mark.parametrize("name", SOURCES)
 def test_all_are_equal_and_some_are_better(name: str) -> None:
     source, *others = superoptimise(SOURCES[name]()).alternatives
-    sizes = {"h": 2, "m": 3, "n": 7, "d": 4, "e": 2, "k": 12, "s": 3, "s1": 2, "t": 4}
+    sizes = {"h": 2, "m": 3, "n": 7, "d": 4, "e": 2, "k": 12, "s": 3, "s1": 2, "t": 4, "u": 3, "u1": 2}
     inputs = inputs_of(source.graph, sizes)
     (want,) = evaluate(source.graph, inputs, sizes)
     for other in others:
