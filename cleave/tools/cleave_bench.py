@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import math
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -56,12 +57,14 @@ def _parser() -> argparse.ArgumentParser:
         "--warp-specialise", action=argparse.BooleanOptionalAction, help="by default only of several candidates"
     )
     prepare.add_argument("--jobs", type=positive, default=1, help="processes")
-    prepare.add_argument("--seconds", type=float, default=math.inf, help="after which no further package is begun")
+    prepare.add_argument("--seconds", type=_seconds, default=math.inf, help="after which no further package is begun")
     prepare.add_argument("--keep", action="store_true", help="leave packages that are there as they are")
     run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
     run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
-    run.add_argument("--seconds", type=float, default=600, help="after which no further shape is begun")
-    run.add_argument("--devices", default="", help="GPUs, as in 0,1: shapes are measured on all of them at once")
+    run.add_argument("--seconds", type=_seconds, default=600, help="after which no further shape is begun")
+    run.add_argument(
+        "--devices", type=_devices, default=(), help="GPUs, as in 0,1: shapes are measured on all of them at once"
+    )
     run.add_argument("--resume", action="store_true", help="measure what the output has not yet")
     run.add_argument("--share", type=_share, default=(0, 1), help=argparse.SUPPRESS)
     run.add_argument("--command-line", default="", help=argparse.SUPPRESS)
@@ -77,6 +80,29 @@ def _parser() -> argparse.ArgumentParser:
 def _share(text: str) -> tuple[int, int]:
     number, _, of = text.partition("/")
     return int(number), int(of)
+
+
+def _seconds(text: str) -> float:
+    """A time from 0 on; ``inf`` is one."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds, 0 or more")
+    return seconds
+
+
+def _devices(text: str) -> tuple[str, ...]:
+    """Names of GPUs, as the driver takes them; none of the empty text."""
+    names = tuple(text.split(",")) if text else ()
+    for name in names:
+        if not re.fullmatch(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+", name):
+            note = "give numbers, or uuids as nvidia-smi -L lists them, with commas between: 0,1"
+            raise argparse.ArgumentTypeError(f"'{name}' names no GPU; {note}")
+        if names.count(name) > 1:
+            raise argparse.ArgumentTypeError(f"GPU {name} is named twice; give each once, as in 0,1")
+    return names
 
 
 def _chosen(only: str) -> list[Subgraph]:
@@ -143,7 +169,7 @@ def _run(parsed: argparse.Namespace) -> int:
         raise CleaveError(f"{parsed.folder} has no packages", notes=("cleave-bench prepare FOLDER makes them",))
     if is_child():
         return _measure(parsed, chosen, labels)
-    devices = [name for name in parsed.devices.split(",") if name]
+    devices = parsed.devices
     if len(devices) > 1:
         return _run_on(devices, parsed)
     return supervised(_MODULE, parsed.arguments, {VISIBLE: visible(devices[0])} if devices else {})
@@ -153,15 +179,14 @@ def _run_on(devices: Sequence[str], parsed: argparse.Namespace) -> int:
     """A share of the shapes on each GPU, then on the first what is left of them, and whole layers."""
     deadline = time.monotonic() + parsed.seconds
     said = ["--command-line", " ".join(["cleave-bench", *parsed.arguments])]
-    if not parsed.resume:
-        parsed.output.unlink(missing_ok=True)
 
     def command(number: int, part: Path) -> list[str]:
         share = ["--devices", "", "--resume", "--share", f"{number}/{len(devices)}", "-o", str(part)]
         return [sys.executable, "-m", _MODULE, *parsed.arguments, *share, *said]
 
-    spread(devices, parsed.output, command)
-    rest = ["--devices", devices[0], "--resume", "--seconds", f"{max(0.0, deadline - time.monotonic()):.0f}"]
+    measured = spread(devices, parsed.output, command, resume=parsed.resume)
+    rest = ["--devices", devices[0], "--seconds", f"{max(0.0, deadline - time.monotonic()):.0f}"]
+    rest += ["--resume"] if measured else []
     return supervised(_MODULE, [*parsed.arguments, *rest, *said], {VISIBLE: visible(devices[0])})
 
 

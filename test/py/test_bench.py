@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -285,19 +286,61 @@ def test_rows_of_all_gpus_are_merged_and_nothing_known_is_lost(tmp_path: Path, m
     output = tmp_path / "rows.jsonl"
     write_rows(output, [ROW], {"gpu": "H200"})
     write_rows(tmp_path / "rows.jsonl.1", [ABLATED], {"gpu": "H200"})  # of a run that was killed
-    spread(["0", "1"], output, lambda number, part: [sys.executable, "-c", WRITES, str(part), str(number)])
+    spread(["0", "1"], output, lambda number, part: [sys.executable, "-c", WRITES, str(part), str(number)], resume=True)
     where, rows = read_rows(output)
     assert where == {"gpu": "H200"} and rows[:2] == [ROW, ABLATED]
     assert [(row.shape, row.ablation, row.flops) for row in rows[2:]] == [("0", "5", 2), ("1", "7", 2)]
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
-def test_a_run_on_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rows_stay_until_there_is_a_new_one(tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    write_rows(output, [ROW], {"gpu": "H200"})
+    write_rows(tmp_path / "rows.jsonl.7", [ABLATED], {"gpu": "H200"})  # of a run that was killed
+    assert not spread(["0", "1"], output, lambda number, part: [sys.executable, "-c", ""], resume=False)
+    assert read_rows(output)[1] == [ROW] and [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+    def one_fails(number: int, part: Path) -> list[str]:
+        return [sys.executable, "-c", WRITES if number else "raise SystemExit(1)", str(part), str(number)]
+
+    assert spread(["0", "1"], output, one_fails, resume=False)
+    assert [row.shape for row in read_rows(output)[1]] == ["1"], "neither old rows nor those of the killed run"
+
+
+def test_old_rows_go_with_the_first_new_one(tmp_path: Path) -> None:
+    output, seen = tmp_path / "rows.jsonl", tmp_path / "seen"
+    write_rows(output, [ROW], {"gpu": "H200"})
+    waits = f"import os, pathlib, time\nwhile os.path.exists({str(output)!r}): time.sleep(0.01)\n"
+    program = f"{WRITES.replace('sys.exit', 'int')}\n{waits}pathlib.Path({str(seen)!r}).touch()"
+    assert spread(["0"], output, lambda number, part: [sys.executable, "-c", program, str(part), "0"], resume=False)
+    assert seen.exists() and [row.shape for row in read_rows(output)[1]] == ["0"]
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "-inf", "x"])
+@pytest.mark.parametrize("command", ["prepare", "run"])
+def test_seconds_are_a_number_from_0_on(command: str, seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parser().parse_args([command, "folder", f"--seconds={seconds}"])
+    assert f"'{seconds}' is not a number of seconds, 0 or more" in capsys.readouterr().err
+    assert _parser().parse_args([command, "folder", "--seconds=inf"]).seconds == float("inf")
+
+
+@pytest.mark.parametrize("devices", [",", "x", "-1", "0,", "0,,1", "0,0", "GPU-1,0,GPU-1"])
+def test_devices_that_are_none(devices: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["run", "folder", f"--devices={devices}"])
+    assert re.search("names no GPU; give numbers|is named twice; give each once", capsys.readouterr().err)
+    assert _parser().parse_args(["run", "folder", "--devices=0,GPU-8a-1"]).devices == ("0", "GPU-8a-1")
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_run_on_two_gpus(measured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[Any] = []
 
-    def shares(devices: Any, output: Path, command: Any) -> None:
-        assert not output.exists(), "without --resume it starts afresh"
+    def shares(devices: Any, output: Path, command: Any, *, resume: bool) -> bool:
+        assert output.exists() and not resume, "without --resume it starts afresh"
         commands.extend(command(number, Path("part")) for number in range(len(devices)))
+        return measured
 
     def last(module: str, arguments: Any, environment: Any) -> int:
         commands.append(arguments)
@@ -313,12 +356,13 @@ def test_a_run_on_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert main(said) == 0
     one, other, rest = (_parser().parse_args(line[line.index("run") :]) for line in commands)
     assert (one.share, other.share, rest.share) == ((0, 2), (1, 2), (0, 1))
-    assert one.output == Path("part") and rest.output == output and one.resume and rest.resume
-    assert (one.devices, rest.devices, one.seconds) == ("", "3", 90) and rest.seconds <= 90
+    assert one.output == Path("part") and rest.output == output
+    assert one.resume and rest.resume == measured
+    assert (one.devices, rest.devices, one.seconds) == ((), ("3",), 90) and rest.seconds <= 90
     assert {each.command_line for each in (one, other, rest)} == {" ".join(["cleave-bench", *said])}
 
 
 def test_subgraphs_without_such_a_shape_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", str(tmp_path), "--only", "softmax,lora", "--shapes", "decode_16", "--seconds=-1"]) == 0
+    assert main(["prepare", str(tmp_path), "--only", "softmax,lora", "--shapes", "decode_16", "--seconds=0"]) == 0
     found = capsys.readouterr()
     assert found.err == "without a shape that contains 'decode_16': softmax\n" and found.out.startswith("lora")
