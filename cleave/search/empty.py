@@ -43,8 +43,7 @@ def _culprits(graph: Graph, trial: Trial) -> list[Value]:
     import numpy as np
 
     values = [value for value in graph.topological() if value.op != "constant" and is_float(value.dtype)]
-    with np.errstate(all="ignore"):
-        arrays: list[Any] = trial.evaluate(replace(graph, outputs=tuple(values)), FloatDomain(declared=True))
+    arrays: list[Any] = trial.evaluate(replace(graph, outputs=tuple(values)), FloatDomain(declared=True))
     bad = {value for value, array in zip(values, arrays, strict=True) if not np.all(np.isfinite(array))}
     return [value for value in values if value in bad and not bad & set(value.operands) and value.op != "input"]
 

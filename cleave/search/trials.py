@@ -41,7 +41,10 @@ class Trial:
     memos: tuple[Memo, Memo] = field(default_factory=lambda: (Memo(), Memo()))
 
     def evaluate(self, graph: Graph, domain: FloatDomain) -> list[Any]:
-        return Interpreter(domain, self.sizes, self.memos[domain.declared]).run(graph, self.inputs)
+        import numpy as np
+
+        with np.errstate(all="ignore"):  # draws have infinities and NaN on purpose
+            return Interpreter(domain, self.sizes, self.memos[domain.declared]).run(graph, self.inputs)
 
 
 class Trials:
@@ -83,13 +86,9 @@ class Trials:
         return found
 
     def _evaluated(self, draw: Draw, sizes: Mapping[str, int], inputs: list[Any]) -> Trial:
-        import numpy as np
-
-        trial = Trial(draw, sizes, inputs, [], [])
-        with np.errstate(all="ignore"):
-            exact = trial.evaluate(self.source, FloatDomain(declared=False))
-            declared = FloatDomain(declared=True)
-            own = trial.evaluate(self.source, declared)
+        trial, declared = Trial(draw, sizes, inputs, [], []), FloatDomain(declared=True)
+        exact = trial.evaluate(self.source, FloatDomain(declared=False))
+        own = trial.evaluate(self.source, declared)
         return replace(trial, exact=exact, own=own, overflowed=declared.overflowed)
 
     def _sizes_without(self, symbol: str) -> dict[str, int]:

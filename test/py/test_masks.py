@@ -5,6 +5,7 @@ The oracle is the reference executor on the source, with ordinary numbers in the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 
@@ -284,3 +285,13 @@ def test_a_fact_makes_the_select_needless() -> None:
     found = superoptimise(Graph("unsafe", graph.inputs, graph.outputs, b.facts)).alternatives
     assert len(found) > 1
     assert not any(v.op == "select" for a in found for v in a.graph.topological() if a.split is None)
+
+
+def test_draws_that_make_nan_warn_of_nothing() -> None:
+    """Where whole rows are masked, the source makes −inf − (−inf)."""
+    b = GraphBuilder("rows_masked")
+    k, v = b.input("m", "i32"), b.input("n", "f32")
+    scores = masked(b, b.cmp(k, b.constant(0, "i32"), predicate="gt"), b.mul(v, b.constant(0.0, "f32")), -np.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Trials(b.build(softmax_times(b, scores, v, "f32")), 0, {}).all()
