@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from cleave.dialects.graph import GraphBuilder, Value
 from cleave.dialects.tensor_type import is_float
@@ -71,6 +71,11 @@ class Tensor:
     def __pow__(self, other: Any) -> Tensor:
         return self * self if isinstance(other, (int, float)) and other == 2 else pointwise("pow", self, other)
 
+    def __matmul__(self, other: Any) -> NoReturn:
+        raise _no_matmul()
+
+    __rmatmul__ = __matmul__
+
     def __neg__(self) -> Tensor:
         return pointwise("neg", self)
 
@@ -101,9 +106,16 @@ class Tensor:
         return pointwise("cmp", self, other, predicate="ne")
 
     __hash__ = object.__hash__
-    __array_ufunc__ = (
-        None  # so that an array beside a tensor is this class's mistake to report, not an array of tensors
-    )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Tensor:
+        """NumPy's operators beside a tensor are the tensor's own; CleaveError for its other functions."""
+        name = str(ufunc.__name__)
+        if method == "__call__" and name in _OPERATORS:
+            op, attrs = _OPERATORS[name]
+            return pointwise(op, *(x[()] if getattr(x, "shape", None) == () else x for x in inputs), **attrs)
+        if name == "matmul":
+            raise _no_matmul()
+        raise CleaveError(f"np.{name} takes no tensors of a traced function", caller(), (_instead_of(name, method),))
 
     def equals(self, other: Any) -> Tensor:
         """The same as ``==``."""
@@ -165,6 +177,28 @@ class Tensor:
 
 
 _USE_WHERE = "where(condition, a, b) chooses element by element"
+_COMPARISONS = {
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+}  # fmt: skip
+_OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (op, {}) for name, op in {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}.items()},
+    **{name: ("cmp", {"predicate": predicate}) for name, predicate in _COMPARISONS.items()},
+}
+"""NumPy's names of the operators that a number or an array may stand before."""
+_REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
+
+
+def _no_matmul() -> CleaveError:
+    text = "tensors have no '@': it does not say which of the named dims is summed"
+    return CleaveError(text, caller(), ("write contract(x, y, over=...) with the names of the dims",))
+
+
+def _instead_of(name: str, method: str) -> str:
+    import cleave
+
+    if method == "reduce" and name in _REDUCTIONS:
+        return f"use x.{_REDUCTIONS[name]}(over=...) with the names of the dims"
+    return f"use cleave.{name}" if name in cleave.__all__ else "docs/python.md lists the functions that do"
 
 
 def names_in(dims: Names) -> list[str]:

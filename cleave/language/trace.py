@@ -44,7 +44,9 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     finally:
         _BUILDER.reset(token)
     outputs = _outputs(results, annotations.get("return"), where)
-    return builder.build(*(tensor.value for tensor in outputs))
+    graph = builder.build(*(tensor.value for tensor in outputs))
+    graph.requirements()  # refused here, a maximum over nothing is at its line
+    return graph
 
 
 def _builder(name: str, facts: Sequence[str], where: str) -> GraphBuilder:

@@ -12,7 +12,7 @@ from compiled import reference
 
 import cleave
 from cleave import bf16, f16, f32, i32
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, Position
 from cleave.language.trace import trace
 
 SIZES = {"m": 5, "k": 7, "n": 6}
@@ -176,9 +176,39 @@ def _member(x: f32["m k"]) -> f32["m k"]:
     return x if x in [0.0] else -x
 
 
+def _product(x: f32["m k"], y: f32["k n"]) -> f32["m n"]:
+    return x @ y
+
+
+def _product_with_array(x: f32["m k"]) -> f32["m k"]:
+    return np.ones((5, 7)) @ x
+
+
+def _exp_of_numpy(x: f32["m k"]) -> f32["m k"]:
+    return np.exp(x)
+
+
+def _sum_of_numpy(x: f32["m k"]) -> f32["m"]:
+    return np.add.reduce(x)
+
+
+def _sine_of_numpy(x: f32["m k"]) -> f32["m k"]:
+    return np.sin(x)
+
+
+def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
+    return x.max("n")
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (_product, "write contract(x, y, over=...)"),
+        (_product_with_array, "write contract(x, y, over=...)"),
+        (_exp_of_numpy, "np.exp takes no tensors of a traced function\nnote: use cleave.exp"),
+        (_sum_of_numpy, "use x.sum(over=...)"),
+        (_sine_of_numpy, "docs/python.md"),
+        (_largest_of_none, "max over the empty dimension 'n' has no value"),
         (_bare, "parameter 'x' of _bare needs a tensor type"),
         (_branch, "a tensor has no truth value"),
         (_mixed, "elements of f32 and i32 do not mix"),
@@ -194,10 +224,18 @@ def _member(x: f32["m k"]) -> f32["m k"]:
 def test_mistakes_are_at_their_line(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(CleaveError) as caught:
         trace(function)
-    assert message in caught.value.message
-    file, line, _ = str(caught.value.location).rsplit(":", 2)
-    first = function.__code__.co_firstlineno
-    assert file == __file__ and first <= int(line) <= first + 2
+    assert message in str(caught.value)
+    place, first = Position.read(str(caught.value.location)), function.__code__.co_firstlineno
+    assert place and place.file == __file__ and first <= place.line <= first + 2
+
+
+def test_numbers_of_numpy_before_a_tensor() -> None:
+    def f(x: f32["m"]) -> tuple[f32["m"], f32["m"]]:
+        return np.float64(3) - x, (np.float64(1) < x).astype("f32")
+
+    (x,), (difference, larger) = _evaluated(f)
+    np.testing.assert_allclose(difference, 3.0 - x, rtol=1e-6)
+    np.testing.assert_array_equal(larger, x > 1)
 
 
 def test_an_index_outside_of_a_function() -> None:
