@@ -6,6 +6,7 @@ least one tile stays: a row that is masked throughout has the result that the so
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
@@ -23,6 +24,8 @@ from cleave.schedule.spans import Spans
 from cleave.schedule.tile_program import Ref
 from cleave.schedule.tile_sizes import value_of
 
+SAMPLES = 8
+"""Blocks along a dim of which the mean length of a loop is taken."""
 FAR = 2**61
 """Beyond all positions along dims, and so near to 0 that sums with them fit in 64 bits."""
 
@@ -58,24 +61,52 @@ class Trips:
         return full if self.kind == "full" else max(0, made - full)
 
     def _elements(self, tiles: Mapping[str, int], values: Mapping[str, int], *, widest: bool) -> int:
-        start, stop = 0, value_of(self.sizes[self.name], values)
-        for limit in self.limits:
-            known = [end for end in limit.ends if not end.data]
-            ends = [self._mean(end, tiles, values, largest=limit.upper is widest) for end in known]
-            if ends and limit.upper:
-                stop = min(stop, max(ends) + 1)
-            elif ends:
-                start = max(start, min(ends))
-        return max(stop - start, 0)
+        """The mean over thread blocks: those that have nothing left count as nothing, not as less than that."""
+        whole = value_of(self.sizes[self.name], values)
+        pairs = [(limit.upper, [end for end in limit.ends if not end.data]) for limit in self.limits]
+        limits = [
+            (upper, [_line(end, tiles, values, largest=upper is widest) for end in ends])
+            for upper, ends in pairs
+            if ends
+        ]
+        names = sorted({name for _, ends in limits for _, coefficients in ends for name in coefficients})
+        places = (_places(value_of(self.sizes[name], values), tiles[name]) for name in names)
+        blocks = [dict(zip(names, point, strict=True)) for point in itertools.product(*places)]
+        return round(sum(_left(whole, limits, block) for block in blocks) / len(blocks))
 
-    def _mean(self, form: Affine, tiles: Mapping[str, int], values: Mapping[str, int], *, largest: bool) -> int:
-        """The largest or smallest value of a form over a tile, on the average over thread blocks, roughly."""
-        total = value_of(form.constant, values)
-        for name, coefficient in form.coefficients.items():
-            half = (tiles[name] - 1) // 2
-            away = half if (sign(coefficient) > 0) == largest else -half
-            total += value_of(coefficient, values) * (value_of(self.sizes[name], values) // 2 + away)
-        return total
+    def _lines(self, limit: Limit, tiles: Mapping[str, int], values: Mapping[str, int], *, widest: bool) -> list[_Line]:
+        largest = limit.upper is widest
+        return [_line(end, tiles, values, largest=largest) for end in limit.ends if not end.data]
+
+
+_Line = tuple[int, Mapping[str, int]]
+"""A constant, and coefficients of the first positions of a block along dims."""
+
+
+def _line(end: Affine, tiles: Mapping[str, int], values: Mapping[str, int], *, largest: bool) -> _Line:
+    """The largest or smallest value of a form over a block's tile."""
+    coefficients = {name: value_of(coefficient, values) for name, coefficient in end.coefficients.items()}
+    further = sum(c * (tiles[name] - 1) for name, c in coefficients.items() if (c > 0) == largest)
+    return value_of(end.constant, values) + further, coefficients
+
+
+def _left(whole: int, limits: Sequence[tuple[bool, Sequence[_Line]]], block: Mapping[str, int]) -> int:
+    """Of ``whole`` elements those that all limits leave to a block."""
+    start, stop = 0, whole
+    for upper, lines in limits:
+        ends = [constant + sum(c * block[name] for name, c in coefficients.items()) for constant, coefficients in lines]
+        if upper:
+            stop = min(stop, max(ends) + 1)
+        else:
+            start = max(start, min(ends))
+    return max(stop - start, 0)
+
+
+def _places(size: int, tile: int) -> list[int]:
+    """The first positions of up to ``SAMPLES`` tiles, evenly spread over a dim."""
+    blocks = max(-(-size // tile), 1)
+    taken = min(blocks, SAMPLES)
+    return [(2 * number + 1) * blocks // (2 * taken) * tile for number in range(taken)]
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,17 @@ import pytest
 from lowered import run_lowered
 
 from cleave.bindings import context, ir
+from cleave.dialects.dims import const
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.passes.graph_io import from_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.reference import run
 from cleave.schedule import loops
+from cleave.schedule.affine import Affine
+from cleave.schedule.conditions import Limit
 from cleave.schedule.emit import emit_kernel
-from cleave.schedule.ranges import growing
+from cleave.schedule.ranges import Trips, growing
 from cleave.schedule.region import region_of
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
@@ -325,3 +328,17 @@ def test_a_mask_of_parts() -> None:
     assert any(i.op == "arith.minsi" for i in kernel.body.walk())
     for m, n in itertools.product((9, 50), (0, 1, 48, 49, 101)):
         agree(graph, module, {"m": m, "n": n})
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("rows", [64, 256])
+def test_predicted_iterations_are_the_mean_of_all_blocks(rows: int, parts: int) -> None:
+    """Causal, keys in parts: blocks whose part lies past their rows have none, and make no others shorter."""
+    keys = 256 // parts
+    sizes = {"m": const(rows), "s": const(parts), "t": const(keys)}
+    last = Affine({"m": const(1), "s": const(-keys)}, const(0), -256, 256)
+    tiles = {"m": 32, "s": 1, "t": 1}
+    trips = Trips("t", sizes, (Limit(True, (last,)),))
+    blocks = itertools.product(range(31, rows, 32), range(parts))
+    left = [min(max(row - keys * part + 1, 0), keys) for row, part in blocks]
+    assert trips.count(tiles, {}) == pytest.approx(sum(left) / len(left), abs=0.6)
