@@ -23,8 +23,7 @@ from cleave.lowering.compile_ttir import Compiled, Request, compile_many
 from cleave.lowering.emit import KernelModule
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
-from cleave.lowering.targets import Target
-from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.workers import Workers
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.schedule.target import TARGETS

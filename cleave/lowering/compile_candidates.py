@@ -15,7 +15,9 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Stop, compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_triton import LowerToTriton
-from cleave.lowering.targets import Target
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.targets import TTGIR_TARGET, Target
+from cleave.passes.diagnostics import collecting
 from cleave.passes.schedule import Schedule as ScheduleByModel
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.candidates import distinct
@@ -65,10 +67,9 @@ def _ranked(
 ) -> list[tuple[Candidate, ...]]:
     """For each launch its candidates, the first ``count`` as compiled, best first."""
     tried = [_first(candidates, options, count) for candidates in scheduled.candidates]
-    modules = [_lowered(scheduled, tried, index) for index in range(max(map(len, tried), default=0))]
     ranked: list[tuple[Candidate, ...]] = []
-    for number, (launch, candidates) in enumerate(zip(scheduled.program.launches, tried, strict=True)):
-        kernels = [modules[index][launch.kernel.name] for index in range(len(candidates))]
+    lowered = _all_lowered(scheduled, tried)
+    for number, (candidates, kernels) in enumerate(zip(tried, lowered, strict=True)):
         judged = _judged(candidates, kernels, scheduled.program, sizes, options)
         rest = [candidate for candidate in scheduled.candidates[number] if candidate not in candidates]
         ranked.append((*judged, *rest))
@@ -81,17 +82,49 @@ def _first(candidates: Sequence[Candidate], options: ScheduleOptions, count: int
     return distinct(fitting or candidates, count)
 
 
-def _lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]], index: int) -> dict[str, list[KernelModule]]:
-    """For each launch the kernels that its ``index``-th candidate (or its last one) is lowered to."""
-    program = with_candidates(scheduled.program, [candidates[min(index, len(candidates) - 1)] for candidates in tried])
+Lowered = list[KernelModule] | CleaveError
+"""What a candidate is lowered to, or why it is not."""
+
+
+def _all_lowered(scheduled: Scheduled, tried: Sequence[Sequence[Candidate]]) -> list[list[Lowered]]:
+    """For each launch what its candidates are lowered to: with those of other launches, or if that fails each alone."""
+    found: list[list[Lowered]] = [[] for _ in tried]
+    first = [candidates[0] for candidates in tried]
+    for index in range(max(map(len, tried), default=0)):
+        together = _lowered(scheduled, [candidates[min(index, len(candidates) - 1)] for candidates in tried])
+        for number, candidates in enumerate(tried):
+            if index >= len(candidates):
+                continue
+            kernels = together
+            if isinstance(together, CleaveError):
+                kernels = _lowered(scheduled, [*first[:number], candidates[index], *first[number + 1 :]])
+            found[number].append(_of_launch(kernels, number, candidates[index]))
+    return found
+
+
+def _of_launch(kernels: list[list[KernelModule]] | CleaveError, number: int, candidate: Candidate) -> Lowered:
+    if isinstance(kernels, CleaveError):
+        return kernels
+    if candidate.warp_specialised and not any(TTGIR_TARGET in kernel.text for kernel in kernels[number]):
+        return CleaveError("it has no warp-specialised form")
+    return kernels[number]
+
+
+def _lowered(scheduled: Scheduled, chosen: Sequence[Candidate]) -> list[list[KernelModule]] | CleaveError:
+    """For each launch the kernels that these candidates are lowered to."""
+    program = with_candidates(scheduled.program, chosen)
+    lowering = LowerToTtgir(chosen=True) if any(each.warp_specialised for each in chosen) else LowerToTriton()
     ctx = context(allow_unregistered=True)
-    with ctx, ir.Location.unknown(ctx):
-        module = ir.Module.create()
-        from_tile_program(program, module)
-        LowerToTriton().apply(ctx, module)
-        kernels = kernel_modules(module)
+    try:
+        with ctx, ir.Location.unknown(ctx), collecting(lambda remark: None):
+            module = ir.Module.create()
+            from_tile_program(program, module)
+            lowering.apply(ctx, module)
+            kernels = kernel_modules(module)
+    except CleaveError as error:
+        return error
     names = [launch.kernel.name for launch in program.launches]
-    return {name: [kernel for kernel in kernels if _belongs(kernel.name, name)] for name in names}
+    return [[kernel for kernel in kernels if _belongs(kernel.name, name)] for name in names]
 
 
 def _belongs(kernel: str, launch: str) -> bool:
@@ -101,7 +134,7 @@ def _belongs(kernel: str, launch: str) -> bool:
 
 def _judged(
     candidates: Sequence[Candidate],
-    kernels: Sequence[Sequence[KernelModule]],
+    kernels: Sequence[Lowered],
     program: TileProgram,
     sizes: Mapping[str, int],
     options: ScheduleOptions,
@@ -121,10 +154,11 @@ def _judged(
 Outcomes = Sequence[Compiled | CleaveError]
 
 
-def _compile(kernels: Sequence[Sequence[KernelModule]], target: Target, stop: Stop) -> list[Outcomes]:
-    requests = [replace(kernel.request(target, stop), timeout=TIMEOUT) for group in kernels for kernel in group]
+def _compile(kernels: Sequence[Lowered], target: Target, stop: Stop) -> list[Outcomes]:
+    groups = [[] if isinstance(group, CleaveError) else group for group in kernels]
+    requests = [replace(kernel.request(target, stop), timeout=TIMEOUT) for group in groups for kernel in group]
     outcomes = iter(compile_many(requests))
-    return [[next(outcomes) for _ in group] for group in kernels]
+    return [[group] if isinstance(group, CleaveError) else [next(outcomes) for _ in group] for group in kernels]
 
 
 def _misfit(outcomes: Outcomes, target: Target) -> str:
@@ -134,7 +168,7 @@ def _misfit(outcomes: Outcomes, target: Target) -> str:
             return str(outcome.message)
         if not outcome.fits:
             return f"{outcome.shared / 1024:.0f} KiB of shared memory, {target.shared_per_block / 1024:.0f} are there"
-        if outcome.spills > 0:
+        if outcome.spills > outcome.few_spills:
             return f"{outcome.spills} bytes of registers spilled"
     return ""
 
@@ -147,6 +181,8 @@ def _recosted(
     shared, registers = (max((getattr(o, name) for o in found), default=-1) for name in ("shared", "registers"))
     if min(shared, registers) < 0:
         return candidate
+    if candidate.warp_specialised:
+        return replace(candidate, cost=replace(candidate.cost, shared=shared))
     kernel = candidate.kernel
     work = workload(kernel, sizes, known_of(program.graph))
     cost = cost_of(work, kernel.num_stages, kernel.num_warps, options.target, Resources(shared, registers))

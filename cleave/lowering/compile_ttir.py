@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cleave.errors import CleaveError
-from cleave.lowering.targets import Target
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.triton_errors import triton_error
 from cleave.lowering.workers import Crash, Worker, Workers, shared_workers
 from cleave.runtime.descriptors import Box
 
 Stop = Literal["ttir", "shared", "ttgir", "ptx", "cubin"]
+FEW_SPILLS = 192
 DEFAULT_TIMEOUT = 300.0  # seconds; the slowest kernels known take about 10 on a loaded machine
 
 
@@ -77,6 +78,11 @@ class Compiled:
     def fits(self) -> bool:
         """Whether the shared memory it needs is within the target's limit for one block."""
         return self.shared <= self.target.shared_per_block
+
+    @property
+    def few_spills(self) -> int:
+        """Bytes of ``spills`` that are no loss: a thread's share of numbers, not of tiles, whose elements take more."""
+        return FEW_SPILLS if TTGIR_TARGET in self.ttir else 0
 
     @property
     def boxes(self) -> tuple[Box, ...]:

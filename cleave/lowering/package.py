@@ -13,8 +13,7 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.plan import plan_of
-from cleave.lowering.targets import Target
-from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.workers import Workers
 from cleave.passes.functions import is_private, name_of
 from cleave.runtime.cuda import Kernel
@@ -111,14 +110,10 @@ def _problem(outcome: Outcome) -> CleaveError | None:
     return None
 
 
-_FEW_SPILLS = 192
-"""Bytes of loads and stores for numbers that tiles share, as a thread's own; a tile's elements take hundreds."""
-
-
 def _slow(outcome: Compiled) -> CleaveError | None:
     """Why a warp-specialised kernel is none that was meant: it is there for its speed alone."""
     serialised = [note for note in outcome.notes if "C75" in note]
-    if outcome.spills > _FEW_SPILLS or serialised:
+    if outcome.spills > outcome.few_spills or serialised:
         found = (f"{outcome.spills} bytes of registers spilled", *serialised)
         return CleaveError(f"kernel {outcome.name} in its warp-specialised form is not what was meant", notes=found)
     return None

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from cleave.schedule.target import ARCHITECTURES, Architecture, target_named
 
+TTGIR_TARGET = "ttg.target"
+"""The attribute that a module of TTGIR has, and one of TTIR has not."""
+
 
 @dataclass(frozen=True)
 class Target:

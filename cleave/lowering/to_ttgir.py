@@ -32,12 +32,11 @@ from cleave.lowering.producer import Producer, Row
 from cleave.lowering.register_layouts import Layouts, is_tile, resident_values
 from cleave.lowering.rings import ALIGNMENT, Buffers, Ring, rings_of
 from cleave.lowering.staying import registers_of, staying
-from cleave.lowering.targets import Target
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import takes_turns
-from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.passes.functions import ops_inside
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
 
@@ -78,8 +77,8 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form)
             failures = _add_modules(found, func, around, group, form)
             if found:
                 return min(found, key=_Module.operand_traffic).build()
-            reasons += failures if group == [WHOLE] else []
-        raise reasons[0]
+            reasons += failures
+        raise reasons[-1]
     finally:
         for each in found:
             each.erase()

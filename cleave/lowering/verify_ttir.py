@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from cleave.bindings import ir
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.lowering import ttir_table as table
+from cleave.lowering.targets import TTGIR_TARGET
 from cleave.lowering.ttir_race import races
 from cleave.lowering.ttir_types import TtirType, ttir_type
 from cleave.passes.diagnostics import position_of
 from cleave.runtime.descriptors import LARGEST_RANK
 
-TTGIR_TARGET = "ttg.target"
 """The attribute of modules that have layouts."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

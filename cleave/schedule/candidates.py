@@ -207,7 +207,7 @@ class Candidates:
             wider = replace(tiling, grid={**tiling.grid, name: THREE})
             work = alike.workload(wider, sizes.values, sizes.known, descriptors=True)
             form = specialised_form(alike.kernel(wider), work, sizes.known, self.target)
-            if form and form.division.dim == name:
+            if form and form.division.dim == name and form.division.consumers == 3:
                 emit = partial(self._kernel, alike.region, wider, fusion)
                 yield from self._specialised(emit, wider, alike, work, sizes)
 

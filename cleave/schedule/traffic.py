@@ -48,7 +48,7 @@ class Walk:
         found: list[int] = []
         for position, extent in enumerate(tiles):
             inner = math.prod(tiles[position + 1 :])
-            found.append(min(extent, math.ceil(window / inner)))
+            found.append(min(extent, math.ceil(window / max(1, inner))))
         if group > 1:
             bands, columns, rows = found[-3:]
             found[-3:] = [min(bands * rows, self.tiles[-2]), columns]

@@ -23,7 +23,9 @@ BLOCKS = {1: 2, 2: 1, 3: 1}
 """Of a multiprocessor, by consumers."""
 STAGES, MOST_STAGES = 2, 6
 RESERVED, ALIGNMENT = 2048, 1024
-"""Bytes of shared memory for barriers and what threads exchange, and of which buffers are multiples."""
+"""Bytes of shared memory for other barriers and what threads exchange, and of which buffers are multiples."""
+BARRIERS = 16
+"""Bytes of the two barriers that each buffer of a ring has."""
 NARROWEST = 32
 """Bytes of the shortest rows of tiles in shared memory."""
 THREADS = 128
@@ -191,7 +193,7 @@ class _Tiles:
                 size = bytes_of(load.result)
                 once += 0 if depth else size + ALIGNMENT
                 place = (load.operands[0], depth, number)
-                rings[place] = max(rings.get(place, 0), size if depth else 0)
+                rings[place] = max(rings.get(place, 0), size + BARRIERS if depth else 0)
         each, capacity = sum(rings.values()), target.shared_per_block // BLOCKS[division.consumers] - RESERVED
         stages = min(MOST_STAGES, (capacity - once) // max(each, 1))
         return stages, once + stages * each

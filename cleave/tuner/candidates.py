@@ -14,8 +14,7 @@ from cleave.lowering.form import ablations as each_ablation
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import variant_of
-from cleave.lowering.targets import Target
-from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph
 from cleave.passes.schedule import Schedule

@@ -90,4 +90,17 @@ def test_stages_that_change_nothing_are_tried_once(ranked: Scheduled) -> None:
     repeated = replace(ranked, candidates=((*same, *ranked.candidates[0][1:]),))
     tried = compiled(repeated, OPTIONS, count).candidates[0][:count]
     assert len({(c.kernel.body, c.kernel.num_warps, c.kernel.num_stages) for c in tried}) == count
-    assert sum(c.kernel.body is first.kernel.body and c.kernel.num_warps == first.kernel.num_warps for c in tried) < 3
+    alike = [c for c in tried if c.kernel.body is first.kernel.body and c.descriptors == first.descriptors]
+    assert sum(c.kernel.num_warps == first.kernel.num_warps for c in alike) < 3
+
+
+def test_each_form_is_compiled_as_it_runs() -> None:
+    """A warp-specialised candidate keeps its cost and the compiler's shared memory; of 192 rows it is no error."""
+    options = replace(OPTIONS, sizes={"h": 32, "m": 4096, "n": 4096}, max_tilings=24, warp_specialise=True)
+    found = schedule(graphs.attention(division_last=True, head=64).deduplicated(), options)
+    special = [each for each in found.candidates[0] if each.warp_specialised]
+    tried = [special[0], *(each for each in special if each.tiling.tiles["m"] == 192)][:2]
+    (judged,) = compiled(replace(found, candidates=(tuple(tried),)), options, 2).candidates
+    assert not judged[0].rejected
+    before = {each.tiling.key: each.cost.running for each in tried}
+    assert all(each.cost.running == before[each.tiling.key] and each.cost.shared > 0 for each in judged)

@@ -17,9 +17,8 @@ from cleave.lowering.compile_ttir import Compiled, compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
-from cleave.lowering.targets import Target
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.triton_spelling import parse_version
-from cleave.lowering.verify_ttir import TTGIR_TARGET
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
@@ -119,3 +118,25 @@ def test_columns_that_fit_are_not_divided() -> None:
     special = [each for each in found.candidates[0] if each.warp_specialised]
     few = [each for each in special if (each.tiling.tiles["m"], each.tiling.tiles["n"]) == (64, 64)]
     assert few and all(each.num_warps == 4 for each in few)
+
+
+@pytest.mark.parametrize("width", [320, 384])
+def test_halves_of_columns_are_tiles_that_can_be_lowered(width: int) -> None:
+    """Tiles of 192 are for three consumers alone; two halves of 96 columns are none of Triton's tiles."""
+    options = ScheduleOptions(sizes={"h": 8, "m": 1024, "n": 1024}, max_tilings=48, warp_specialise=True)
+    found = schedule(latent_attention(width=width).deduplicated(), options)
+    special = [each for each in found.candidates[0] if each.warp_specialised]
+    assert special and all(each.tiling.tiles["e"] != 192 for each in special)
+
+
+def test_what_is_predicted_to_fit_is_lowered() -> None:
+    """Barriers of the buffers count: with them two stages of 64 keys do not fit beside a query of 384."""
+    options = ScheduleOptions(sizes={"h": 128, "m": 128, "n": 1024}, max_tilings=48, warp_specialise=True)
+    found = schedule(latent_attention(width=384).deduplicated(), options)
+    special = [each for each in found.candidates[0] if each.warp_specialised]
+    for each in list({each.tiling.key: each for each in special}.values())[:6]:
+        with CTX, ir.Location.unknown():
+            module = ir.Module.create()
+            from_tile_program(with_candidates(found.program, [each]), module)
+            LowerToTtgir(chosen=True).apply(CTX, module)
+            assert all(TTGIR_TARGET in kernel.text for kernel in kernel_modules(module)), each.tiling

@@ -25,8 +25,7 @@ from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.package import compiled_for
 from cleave.lowering.plan import plan_of
-from cleave.lowering.targets import Target
-from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.passes.diagnostics import Diagnostic, collecting
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.choose_sizes import choose_free

@@ -14,7 +14,7 @@ from cleave.errors import CleaveError
 from cleave.function import Function
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.source import graph_text
-from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.lowering.targets import TTGIR_TARGET
 from cleave.passes.schedule import Schedule
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.package import Variant

@@ -10,7 +10,7 @@ from compiled import reference
 from test_warp_specialised import lowered, run
 
 from cleave.dialects.graph import Graph, GraphBuilder, Value
-from cleave.lowering.verify_ttir import TTGIR_TARGET
+from cleave.lowering.targets import TTGIR_TARGET
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
 
