@@ -90,8 +90,7 @@ def test_stages_that_change_nothing_are_tried_once(ranked: Scheduled) -> None:
     repeated = replace(ranked, candidates=((*same, *ranked.candidates[0][1:]),))
     tried = compiled(repeated, OPTIONS, count).candidates[0][:count]
     assert len({(c.kernel.body, c.kernel.num_warps, c.kernel.num_stages) for c in tried}) == count
-    alike = [c for c in tried if c.kernel.body is first.kernel.body and c.descriptors == first.descriptors]
-    assert sum(c.kernel.num_warps == first.kernel.num_warps for c in alike) < 3
+    assert sum(c.kernel.body is first.kernel.body and c.num_stages in (2, 3, 4) for c in tried) == 1
 
 
 def test_each_form_is_compiled_as_it_runs() -> None:
