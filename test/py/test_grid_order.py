@@ -130,3 +130,9 @@ def test_bands_read_less() -> None:
     assert best_group(Walk((8, 8)), streams, running=8, cache=0) == 4
     assert best_group(Walk((8, 8)), streams, running=8, cache=1000) == 1
     assert best_group(Walk((64,)), streams[:1], running=8, cache=0) == 1
+
+
+def test_a_grid_without_blocks() -> None:
+    """Where a dim is empty, and others are not, nothing is read, and nothing divided by its tiles."""
+    assert Walk((3, 0, 2)).spans(132) == (3, 0, 2)
+    assert Walk((3, 0), 2).blocks == 0
