@@ -11,6 +11,7 @@ from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, Stop, compile_many
 from cleave.lowering.kernel_builder import ARGUMENTS, KERNEL_MODULE, PERSISTENT, number_attribute
+from cleave.lowering.lower_to_triton import kernels_of
 from cleave.lowering.targets import Target
 from cleave.lowering.verify_ttir import TTGIR_TARGET, check_kernel
 from cleave.lowering.workers import Workers
@@ -86,7 +87,7 @@ def emit(
     if kind not in KINDS:
         raise CleaveError(f"'{kind}' cannot be emitted", notes=(f"what can: {', '.join(KINDS)}",))
     target = Target.parse(target) if isinstance(target, str) else target
-    kernels = _chosen(kernel_modules(module), kernel)
+    kernels = _chosen(module, kernel)
     if kind == "ttir":
         return _joined(kernels, [k.text for k in kernels])
     if kind == "cubin" and len(kernels) > 1:
@@ -101,12 +102,22 @@ def emit(
     return _joined(kernels, [getattr(c, kind) for c in compiled])
 
 
-def _chosen(kernels: list[KernelModule], name: str | None) -> list[KernelModule]:
+def _chosen(module: ir.Module, name: str | None) -> list[KernelModule]:
+    kernels = kernel_modules(module)
     chosen = [k for k in kernels if name in (None, k.name)]
     if not chosen:
-        known = ", ".join(k.name for k in kernels) or "none; run cleave-lower-to-triton first"
-        raise CleaveError(f"no kernel '{name}'" if name else "no kernels", notes=(f"lowered kernels: {known}",))
+        notes = (f"lowered kernels: {', '.join(k.name for k in kernels)}",) if kernels else _why_none(module)
+        raise CleaveError(f"no kernel '{name}'" if name else "no kernels", notes=notes)
     return chosen
+
+
+def _why_none(module: ir.Module) -> tuple[str, ...]:
+    if kernels_of(module):
+        return ("kernels are there, but not lowered: run cleave-lower-to-triton",)
+    return (
+        "no function was scheduled into kernels: cleave-schedule does that, before cleave-lower-to-triton",
+        "remarks of the passes say why a function was left as it is",
+    )
 
 
 def _successful(outcome: Compiled | CleaveError) -> Compiled:

@@ -18,7 +18,7 @@ usage: cleave-opt [options] [input.mlir | -]
 
 Run passes of Cleave and of MLIR on a module; the result goes to standard output.
 
-passes, in the order given (options: --superopt{keep=4 explain} or --superopt="keep=4 explain"):
+passes, in the order given (options: "--superopt{keep=4 explain}" or --superopt="keep=4 explain"):
   --import-linalg              raise linalg on tensors to named-dimension ops
   --superopt                   find equal programs that are cheaper for all sizes
   --schedule                   turn tensor functions into kernels over tiles and their launches
@@ -48,6 +48,8 @@ looking inside, on standard error:
   --dump-pass-pipeline         the pipeline that runs
   --show-dialects, --help, --version
 """
+
+QUOTE_IT = 'the shell took the braces apart: quote it, as in "--superopt{keep=4 explain}"'
 
 EmitKind = Literal["mlir", "ttir", "ttgir", "llir", "ptx", "cubin", "package"]
 EMIT_KINDS: tuple[EmitKind, ...] = ("mlir", "ttir", "ttgir", "llir", "ptx", "cubin", "package")
@@ -209,7 +211,11 @@ def _pass_flag(options: Options, argument: str, body: str) -> None:
     """A pass by its name. Whether MLIR has a pass that we do not know is found out when it is made ready to run."""
     text = f"--{body}"
     file = _remember(options, "command line", text)
-    element = parse_flag(body, file)
+    try:
+        element = parse_flag(body, file)
+    except CleaveError as error:
+        cut = "{" in body and "}" not in body
+        raise CleaveError(error.message, error.location, (*error.notes, *([QUOTE_IT] if cut else []))) from None
     if not element.name:
         raise CleaveError(f"no option '{argument}'", "cleave-opt", ("--help lists the options",))
     name = _full_name(element.name)
@@ -234,3 +240,15 @@ def did_you_mean(name: str) -> str | None:
     """The option or pass of ours nearest to a name that nobody knows."""
     known = [*_SWITCHES, *_ACTIONS, *_VALUES, *registry.PASSES, *registry.SHORT_NAMES]
     return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)
+
+
+def is_torn(name: str) -> bool:
+    """Whether a name that nobody knows is what a shell makes of ``--superopt{keep=4,explain}``."""
+    from cleave.passes.options import option_types
+
+    passes = {**{full: full for full in registry.PASSES}, **registry.SHORT_NAMES}
+    return any(
+        name.removeprefix(short) in option_types(registry.pass_class(full))
+        for short, full in passes.items()
+        if name.startswith(short)
+    )

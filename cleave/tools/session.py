@@ -16,7 +16,7 @@ from cleave.passes import diagnostics, registry
 from cleave.passes.diagnostics import Diagnostic
 from cleave.passes.steps import OwnStep, Step, resolve
 from cleave.tools import expected_diagnostics, files
-from cleave.tools.command_line import EmitKind, Options, did_you_mean
+from cleave.tools.command_line import QUOTE_IT, EmitKind, Options, did_you_mean, is_torn
 from cleave.tools.files import Source
 from cleave.tools.instrumentation import Instrumentation, print_module
 from cleave.tools.internal_error import describe_exception
@@ -108,8 +108,10 @@ class Session:
         return steps
 
     def _with_hint(self, diagnostic: Diagnostic) -> Diagnostic:
-        """An unknown flag may be meant as an option that is no pass."""
+        """An unknown flag may be meant as an option that is no pass, or be part of one."""
         named = re.match(r"no pass '([^']+)'", diagnostic.message)
+        if named and is_torn(named[1]):
+            return replace(diagnostic, notes=(Diagnostic("note", diagnostic.position, QUOTE_IT), *diagnostic.notes))
         near = did_you_mean(named[1]) if named and "did you mean" not in diagnostic.message else None
         return replace(diagnostic, message=f"{diagnostic.message}; did you mean --{near}?") if near else diagnostic
 

@@ -3,6 +3,7 @@
 // RUN: FileCheck %s --check-prefix=PTX --input-file=%t.ptx
 // RUN: not cleave-opt --schedule --lower-to-triton --emit=ptx --target=sm_12 %s 2>&1 | FileCheck %s --check-prefix=TARGET
 // RUN: not cleave-opt --schedule --emit=ttir %s 2>&1 | FileCheck %s --check-prefix=LOWER
+// RUN: not cleave-opt --lower-to-triton --emit=ttir %s 2>&1 | FileCheck %s --check-prefix=UNSCHEDULED
 // RUN: not cleave-opt --emit=ttir --split-input-file %s 2>&1 | FileCheck %s --check-prefix=SPLIT
 
 // RUN: cleave-opt --schedule --lower-to-triton --emit=ttir --kernel=exp__k0 %s | FileCheck %s --check-prefix=TTIR
@@ -21,7 +22,10 @@
 // TARGET: error: --target: unknown target 'sm_12'
 // TARGET: note: {{.*}}sm_80
 // LOWER: error: no kernels
-// LOWER: note: {{.*}}run cleave-lower-to-triton first
+// LOWER: note: kernels are there, but not lowered: run cleave-lower-to-triton
+// UNSCHEDULED: error: no kernels
+// UNSCHEDULED: note: no function was scheduled into kernels: cleave-schedule does that
+// UNSCHEDULED: note: remarks of the passes say why
 // SPLIT: cleave-opt: error: --emit writes one module
 !v = tensor<?xf32, #cleave.dims<["m"]>>
 func.func @exp(%a: !v) -> !v {

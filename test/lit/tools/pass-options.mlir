@@ -5,6 +5,8 @@
 // RUN: not cleave-opt "--canonicalize{max-iteratons=3}" %s 2>&1 | FileCheck %s --check-prefix=THEIRS
 // RUN: not cleave-opt "--canonicalize{max-iterations=many}" %s 2>&1 | FileCheck %s --check-prefix=THEIR-TYPE
 // RUN: not cleave-opt "--cleave-cse[fast]" %s 2>&1 | FileCheck %s --check-prefix=SPELLING
+// RUN: not cleave-opt "--superopt{keep=4" "explain}" %s 2>&1 | FileCheck %s --check-prefix=TORN
+// RUN: not cleave-opt "--superoptkeep=4" "--superoptexplain" %s 2>&1 | FileCheck %s --check-prefix=EXPANDED
 // RUN: not cleave-opt --superopts %s 2>&1 | FileCheck %s --check-prefix=FLAG
 // RUN: not cleave-opt --verify-dagnostics %s 2>&1 | FileCheck %s --check-prefix=SWITCH
 // RUN: not cleave-opt --emit=cubin2 %s 2>&1 | FileCheck %s --check-prefix=EMIT
@@ -23,6 +25,10 @@
 // THEIRS: <command line>:1:16: error: canonicalize has no option 'max-iteratons'
 // THEIR-TYPE: <command line>:1:16: error: canonicalize does not take the options 'max-iterations=many'
 // SPELLING: error: write the options as 'cleave-cse{a=1}' or 'cleave-cse=a=1'
+// TORN: error: write the options as 'superopt{a=1}'
+// TORN: note: the shell took the braces apart: quote it, as in "--superopt{keep=4 explain}"
+// EXPANDED: error: no pass 'superoptkeep'
+// EXPANDED: note: the shell took the braces apart: quote it
 // FLAG: <command line>:1:1: error: no pass 'superopts'; did you mean
 // SWITCH: error: no pass 'verify-dagnostics'; did you mean --verify-diagnostics?
 // EMIT: cleave-opt: error: --emit: no 'cubin2'; it is one of mlir, ttir, ttgir, llir, ptx, cubin
