@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleave import __version__
 from cleave.bench.spread import VISIBLE, spread, visible
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cleave-bench", description=(__doc__ or "").replace("``", ""))
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the subgraphs and their shapes")
     prepare = commands.add_parser("prepare", help="compile packages; needs no GPU")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cleave import __version__
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
 from cleave.tuner.attempts import is_child, supervised
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cleave-tune", description=(__doc__ or "").replace("``", ""))
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("input", nargs="?", type=Path, help="linalg on tensors, or our dialect")
     parser.add_argument("--store", type=Path, required=True, help="the file of results, for CLEAVE_TUNED")
     parser.add_argument("--list", action="store_true", help="show what the file holds, and do nothing else")

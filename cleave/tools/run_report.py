@@ -36,7 +36,7 @@ class CheckedOutput:
 
 @dataclass(frozen=True)
 class Report:
-    """All there is to say of a run; ``chosen`` names the sizes that nobody gave."""
+    """All there is to say of a run; ``asked``: the user named the program; ``chosen``: sizes that nobody gave."""
 
     file: str
     function: str
@@ -44,6 +44,7 @@ class Report:
     superopt: bool
     alternatives: int
     program: int | None
+    asked: bool
     sizes: dict[str, int]
     chosen: tuple[str, ...]
     inputs: str
@@ -83,7 +84,8 @@ class Report:
         if self.stage == "reference":
             return ["program  the source, by the reference executor in its declared types"]
         which = f"alternative {self.program}" if self.program else "the source"
-        among = f"{which} of {_count(self.alternatives + 1, 'program')}"
+        how = ", as asked," if self.asked else ", best" if self.alternatives and not self.program else ""
+        among = f"{which}{how} of {_count(self.alternatives + 1, 'program')}"
         how = f"superoptimised, {among}" if self.superopt else "as written"
         how = "as it was scheduled" if self.program is None else how
         lines = [f"program  {how}; {_count(len(self.launches), 'kernel')} (TTIR interpreter)"]

@@ -243,6 +243,7 @@ class RunSession(Session):
             superopt=options.superopt and options.stage == "ttir",
             alternatives=len(job.alternatives),
             program=job.program,
+            asked=options.alternative is not None,
             sizes={**job.sizes, **job.free},
             chosen=tuple(sorted(job.chosen | job.free.keys() - options.sizes.keys())),
             inputs=options.inputs or f"random, seed {options.seed}",

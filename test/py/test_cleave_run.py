@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from cleave.tools.run_report import Report
+
 SAMPLES = Path(__file__).parents[1] / "lit" / "inputs" / "samples"
 
 
@@ -341,3 +343,19 @@ def test_help_fits_a_screen_and_loads_nothing() -> None:
 
 def test_version() -> None:
     assert succeed("--version").startswith("cleave-run ")
+
+
+@pytest.mark.parametrize(
+    ("program", "alternatives", "asked", "said"),
+    [
+        (0, 0, False, "the source of 1 program;"),
+        (0, 1, False, "the source, best of 2 programs;"),
+        (0, 1, True, "the source, as asked, of 2 programs;"),
+        (1, 2, False, "alternative 1 of 3 programs;"),
+    ],
+)
+def test_the_report_names_the_program_and_why_it_is_taken(
+    program: int, alternatives: int, asked: bool, said: str
+) -> None:
+    report = Report("f.mlir", "f", "ttir", True, alternatives, program, asked, {}, (), "", [], [], [], [], {"run": 0.0})
+    assert f"program  superoptimised, {said}" in report.text()

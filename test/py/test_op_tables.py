@@ -9,7 +9,7 @@ import pytest
 from cleave.dialects.ops import BINARY, REDUCTIONS, UNARY
 from cleave.lowering import pointwise
 from cleave.reference import numerics
-from cleave.search import fields, float_domain, lift
+from cleave.search import fields, float_domain, interpret, lift, seeds
 from cleave.tools import field_numbers
 
 TABLES: dict[str, Mapping[str, object]] = {
@@ -25,3 +25,8 @@ TABLES: dict[str, Mapping[str, object]] = {
 @pytest.mark.parametrize("path", TABLES)
 def test_pointwise_ops_have_rows(path: str) -> None:
     assert set(TABLES[path]) - REDUCTIONS == {*UNARY, *BINARY}
+
+
+def test_the_search_seeds_every_op_and_rounds_what_is_computed() -> None:
+    assert {*UNARY, *BINARY} <= seeds._ALGEBRA
+    assert {*UNARY, *BINARY} - interpret._COMPUTED == {"max", "min"}

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from itertools import takewhile
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
 
 import pytest
 
@@ -140,6 +143,24 @@ def test_every_pass_has_a_summary_and_is_found_again() -> None:
 def test_the_table_is_lazy() -> None:
     code = "import sys, cleave.passes; print([name for name in sys.modules if name.startswith('mlir')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_the_recipe_for_a_pass_runs_as_it_stands() -> None:
+    recipe = (Path(__file__).parents[2] / "docs" / "adding.md").read_text().partition("\n## A pass\n")[2]
+    lines = recipe.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(" " * 7))
+    code = "\n".join(line[7:] for line in takewhile(lambda line: not line or line.startswith(" " * 7), lines[first:]))
+    names: dict[str, Any] = {"__name__": "identity_casts"}
+    sys.modules["identity_casts"] = ModuleType("identity_casts")  # where dataclasses look for types
+    try:
+        exec(compile(code, "docs/adding.md", "exec"), names)
+    finally:
+        del sys.modules["identity_casts"]
+    ctx = bindings.context()
+    with ctx:
+        module = ir.Module.parse(TEXT.replace('"cleave.exp"(%a)', '"cleave.cast"(%a)'))
+        names["IdentityCasts"]().apply(ctx, module)
+    assert "cleave.cast" not in str(module) and "cleave.add" in str(module)
 
 
 def test_unknown_pass() -> None:

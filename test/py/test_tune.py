@@ -13,6 +13,7 @@ import cleave
 from cleave.errors import CleaveError
 from cleave.language.annotations import f16
 from cleave.runtime.package import Package
+from cleave.tools import cleave_bench
 from cleave.tools.cleave_tune import main
 from cleave.tuner.store import Measured, Store
 from cleave.tuner.tune import fastest, tune
@@ -107,3 +108,10 @@ def test_tuning_needs_a_file_and_a_gpu(tensors: list[Any], tmp_path: Path, capsy
     Store(path).keep("k", "product", 2.0, b"")
     assert main(["--store", str(path), "--list"]) == 0
     assert capsys.readouterr().out == "      2.0 µs  product\n"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for tool, start in (("cleave-tune", main), ("cleave-bench", cleave_bench.main)):
+        with pytest.raises(SystemExit) as ended:
+            start(["--version"])
+        assert ended.value.code == 0 and capsys.readouterr().out == f"{tool} {cleave.__version__}\n"

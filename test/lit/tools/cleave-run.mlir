@@ -7,14 +7,14 @@
 
 // RUN: cleave-run --check --sizes=m=3,n=45 --alternative=1 %S/../../../examples/attention.mlir | FileCheck %s --check-prefix=FIRST
 // RUN: not cleave-run --function=softmax --alternative=99 %s 2>&1 | FileCheck %s --check-prefix=NINTH
-// FIRST: program  superoptimised, alternative 1 of
+// FIRST: program  superoptimised, alternative 1, as asked, of
 // FIRST: out0 {{.*}} ok
 // NINTH: error: there is no alternative 99: the search keeps {{[0-9]+}}
 
 // CHECK:      {{.*}}cleave-run.mlir: @softmax
 // CHECK-NEXT: sizes    m=3, n=45
 // CHECK-NEXT: in       in0: f32[m=3, n=45]  random, seed 0
-// CHECK-NEXT: program  superoptimised, {{the source|alternative [0-9]+}} of {{[0-9]+}} program{{s?}}; 1 kernel (TTIR interpreter)
+// CHECK-NEXT: program  superoptimised, {{the source(, best)?|alternative [0-9]+}} of {{[0-9]+}} program{{s?}}; 1 kernel (TTIR interpreter)
 // CHECK-NEXT: kernel   softmax__k0: grid {{[0-9]+}} = ({{.+}}), {{[0-9]+}} warps
 // CHECK-NEXT: out      out0: f32[m=3, n=45]
 // CHECK-NEXT: time     compile {{[0-9.]+}} s, run {{[0-9.]+}} s, reference {{[0-9.]+}} s, unoptimised {{[0-9.]+}} s
