@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -118,6 +118,12 @@ def symbols(func: ir.Operation) -> set[str]:
     add(func.regions[0].blocks[0].arguments)
     func.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def symbols_of_programs(module: ir.Module, names: Sequence[str]) -> dict[str, set[str]]:
+    """The size symbols of those of these functions that are there."""
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    return {name_of(func): symbols(func) for func in functions if name_of(func) in names}
 
 
 def signature(func: ir.Operation) -> tuple[list[TensorSpec], list[TensorSpec]]:

@@ -132,7 +132,10 @@ def _best(
     A graph that cannot be scheduled is passed over if another one can.
     All are judged on few tilings, the best ``FINALISTS`` of them on all.
     """
-    schedules = schedules_of(graphs, options)
+    try:
+        schedules = schedules_of(graphs, options)
+    except CleaveError as error:
+        raise error.at(functions[0].location) from None
     tilings = COARSE if len(graphs) > 1 else options.max_tilings
     outlooks: list[Outlook] = []
     failure: CleaveError | None = None

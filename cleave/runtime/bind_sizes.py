@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from cleave.dialects.dims import Dim, Facts, Size, parse, sym
+from cleave.dialects.dims import Dim, Facts, Size, const, parse, sym
 from cleave.errors import CleaveError
 from cleave.runtime.launch_plan import LaunchPlan
 
@@ -184,8 +184,20 @@ def _check_relation(plan: LaunchPlan, sizes: Sizes, fact: str, relation: tuple[S
         empty = right if values[1] == 0 else left
         for tensor in plan.arguments:
             for dim in map(Dim.parse, tensor.dims):
-                if sizes.facts.simplify(dim.size) is sizes.facts.simplify(empty):
-                    text = f"dimension '{dim.name}' is empty in {tensor.name}, and the function requires {fact}"
+                if required := _required(sizes, fact, empty, dim.size):
+                    text = f"dimension '{dim.name}' is empty in {tensor.name}, and the function requires {required}"
                     raise CleaveError(text, notes=("a maximum or minimum over no elements has no value",))
     given = sizes.explain(left - right) or f"{left} = {values[0]}"
     raise CleaveError(f"the function requires {fact}, which does not hold for {given}")
+
+
+def _required(sizes: Sizes, fact: str, empty: Size, size: Size) -> str:
+    """What a fact, which does not hold as ``empty`` is 0, requires of a dim's size; nothing if that is not its cause.
+
+    Parts of a dim are empty because the dim is: ``1 <= ceildiv(n, 16*s)`` requires ``1 <= n``.
+    """
+    empty, size = sizes.facts.simplify(empty), sizes.facts.simplify(size)
+    if size is empty:
+        return fact
+    names = [name for name in size.symbols if size is sym(name) and sizes.values.get(name) == 0]
+    return f"1 <= {size}" if names and empty.substitute(dict.fromkeys(names, 0)) is const(0) else ""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleave.dialects.dims import Dim, Size
+from cleave.dialects.dims import Dim, Facts, Size
 from cleave.dialects.graph import Graph
+from cleave.errors import CleaveError
 from cleave.schedule.free_symbols import free_symbols
 
 UNIT = 16
@@ -18,7 +19,12 @@ UNIT = 16
 
 
 def in_whole_vectors(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with each free unit of its parts' lengths a number: that of ``sizes``, otherwise ``UNIT``."""
+    """The graph with each free unit of its parts' lengths a number: that of ``sizes``, otherwise ``UNIT``.
+
+    CleaveError for a unit or a number of parts of ``sizes`` against the facts.
+    """
+    for symbol in sorted(free_symbols(graph) & sizes.keys()):
+        _check(graph.facts, symbol, sizes[symbol])
     units = _units(graph)
     return graph.with_sizes({unit: sizes.get(unit, UNIT) for unit in sorted(units)}) if units else graph
 
@@ -27,6 +33,14 @@ def part_lengths(graph: Graph) -> list[Size]:
     """Elements of the parts of each split."""
     splits = [value for value in graph.topological() if value.op == "split"]
     return [split.size(Dim.parse(split.attrs["into"][1]).name) for split in splits]
+
+
+def _check(facts: Facts, symbol: str, value: int) -> None:
+    for text in facts.texts:
+        try:
+            Facts.parse((text, f"{symbol} = {value}"))
+        except CleaveError:
+            raise CleaveError(f"{text} does not hold for {symbol} = {value}") from None
 
 
 def _units(graph: Graph) -> set[str]:

@@ -49,7 +49,8 @@ class Job:
     chosen: frozenset[str] = frozenset()
     free: dict[str, int] = field(default_factory=dict[str, int])
     alternatives: list[str] = field(default_factory=list[str])
-    program: int | None = 0  # of the alternatives, that which was scheduled; 0: the source
+    symbols: set[str] = field(default_factory=set[str])  # of the program that was scheduled
+    program: int | None = 0  # which alternative was scheduled; 0: the source; None: the input was scheduled already
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -132,9 +133,7 @@ class RunSession(Session):
         job.alternatives = run_functions.alternatives_of(job.module, job.function)
         if self.run_options.alternative is not None:
             run_functions.keep_alternative(job.module, job.function, self.run_options.alternative)
-        sizes = ",".join(f"{name}={value}" for name, value in (job.sizes | job.free).items())
-        self._pass(job, "cleave-schedule", sizes=sizes)
-        job.program = self._program(job)
+        self._schedule(job)
         self._pass(job, "cleave-lower-to-triton")
         self.watch.stage = "reading the launch plan"
         from cleave.lowering.emit import kernel_modules
@@ -143,14 +142,22 @@ class RunSession(Session):
         kernels = {kernel.name: kernel for kernel in kernel_modules(job.module)}
         return plan_of(job.module, job.function, kernels), {name: kernel.text for name, kernel in kernels.items()}
 
-    def _program(self, job: Job) -> int | None:
-        """The number of the alternative that was scheduled; 0: the source; None: the input was scheduled already."""
-        if self.run_options.alternative is not None:
-            return self.run_options.alternative
+    def _schedule(self, job: Job) -> None:
+        """At the sizes in hand and those given of the programs' own: what says how a dim is cut into parts."""
+        symbols = run_functions.symbols_of_programs(job.module, [job.function, *job.alternatives])
+        own = set[str]().union(*symbols.values()) - job.sizes.keys()
+        given = {name: value for name, value in self.run_options.sizes.items() if name in own}
+        sizes = ",".join(f"{name}={value}" for name, value in (job.sizes | job.free | given).items())
+        self._pass(job, "cleave-schedule", sizes=sizes)
         host = run_functions.entry(job.module, job.function)
         name = ir.StringAttr(host.attributes[CHOSEN]).value if CHOSEN in host.attributes else job.function
-        programs = [job.function, *job.alternatives]
-        return programs.index(name) if name in programs else None
+        job.symbols = symbols.get(name, symbols[job.function])
+        job.free |= {name: value for name, value in given.items() if name in job.symbols}
+        if self.run_options.alternative is None:
+            programs = [job.function, *job.alternatives]
+            job.program = programs.index(name) if name in programs else None
+        else:
+            job.program = self.run_options.alternative
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ class RunSession(Session):
         facts = facts_of(run_functions.entry(job.module, job.function)).texts
         for name in self.run_options.sizes:
             if name not in job.free and not _known({name: 0}, job.arguments, facts):
-                known = ", ".join([*job.sizes, *job.free]) or "none"
+                known = ", ".join(dict.fromkeys([*job.sizes, *job.free, *sorted(job.symbols)])) or "none"
                 raise CleaveError(f"the function has no size '{name}'", notes=(f"its sizes: {known}",))
 
     def _execute(

@@ -178,6 +178,35 @@ def test_sizes_that_no_argument_binds() -> None:
     assert json.loads(succeed(*flags, "--sizes=m=3,n=12", text=undecided))["chosen_sizes"] == ["s"]
 
 
+LOG_SUM_EXP = f"""
+func.func @lse(%x: {tensor("m n")}, %w: {tensor("n")}) -> {tensor("m")} {{
+  %z = "cleave.mul"(%x, %w) : ({tensor("m n")}, {tensor("n")}) -> {tensor("m n")}
+  %top = "cleave.reduce"(%z) {{kind = "max", over = ["n"]}} : ({tensor("m n")}) -> {tensor("m")}
+  %y = "cleave.sub"(%z, %top) : ({tensor("m n")}, {tensor("m")}) -> {tensor("m n")}
+  %e = "cleave.exp"(%y) : ({tensor("m n")}) -> {tensor("m n")}
+  %sum = "cleave.reduce"(%e) {{kind = "sum", over = ["n"]}} : ({tensor("m n")}) -> {tensor("m")}
+  %log = "cleave.log"(%sum) : ({tensor("m")}) -> {tensor("m")}
+  %o = "cleave.add"(%top, %log) : ({tensor("m")}, {tensor("m")}) -> {tensor("m")}
+  return %o : {tensor("m")}
+}}
+"""
+
+
+def test_sizes_of_the_parts_of_a_split() -> None:
+    out = succeed("--check", "--alternative=1", "--sizes=m=3,n=40,s=2,u=5", text=LOG_SUM_EXP)
+    assert "sizes    m=3, n=40, s=2, u=5\n" in out
+    err = fail("--alternative=1", "--sizes=m=3,n=40,u=0", text=LOG_SUM_EXP)
+    assert ":2:" in err and "error: 1 <= u does not hold for u = 0" in err
+    err = fail("--alternative=0", "--sizes=m=3,n=40,u=5", text=LOG_SUM_EXP)
+    assert "the function has no size 'u'" in err
+
+
+def test_parts_of_an_empty_dim_are_not_what_the_message_speaks_of() -> None:
+    for alternative in (0, 1):
+        err = fail(f"--alternative={alternative}", "--sizes=m=1,n=0", text=LOG_SUM_EXP)
+        assert "dimension 'n' is empty in in0, and the function requires 1 <= n" in err
+
+
 def test_lowered_kernels_have_no_source_to_check_against() -> None:
     command = [sys.executable, "-m", "cleave.tools.cleave_opt", "--schedule", "--lower-to-triton"]
     module = subprocess.run(command, input=SUM, capture_output=True, text=True, check=True).stdout

@@ -13,6 +13,7 @@ from test_ptx import compiled as ptx_of
 from cleave.bindings import ir
 from cleave.dialects.dims import Answer, Facts, parse
 from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.errors import CleaveError
 from cleave.passes.graph_io import from_graph
 from cleave.passes.verify import verify
 from cleave.schedule.alignment import aligned
@@ -51,6 +52,12 @@ def masked_log_sum_exp() -> Graph:
 def in_parts(make: str) -> Graph:
     graph = {"head": log_sum_exp, "static head": lambda: log_sum_exp("n=1040"), "masked": masked_log_sum_exp}[make]()
     return next(a.graph for a in superoptimise(graph.deduplicated()).alternatives if a.split == "n")
+
+
+@pytest.mark.parametrize("symbol", ["s", "u"])
+def test_a_size_against_the_facts_is_named(symbol: str) -> None:
+    with pytest.raises(CleaveError, match=f"1 <= {symbol} does not hold for {symbol} = 0"):
+        in_whole_vectors(in_parts("head"), {"s": 3, "u": 5, symbol: 0})
 
 
 def the_split(graph: Graph) -> Value:
