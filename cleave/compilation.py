@@ -12,6 +12,7 @@ from cleave.runtime.pitched import Layouts, Parts
 
 if TYPE_CHECKING:
     from cleave.bindings import ir
+    from cleave.dialects.graph import Graph
     from cleave.lowering.targets import Target
     from cleave.runtime.launch_plan import LaunchPlan
     from cleave.runtime.package import Variant
@@ -118,6 +119,26 @@ class Compilation:
         with ctx:
             found = frozenset(name for op in module.body.operations for name in symbols(op.operation))
         return found - self.parts.around_only(self.signature) if self.parts else found
+
+    def compiled_in(self, sizes: Sizes) -> dict[str, int]:
+        """Those of a call's sizes that kernels are compiled for: what the parts of splits are multiples of.
+
+        CleaveError for a size that no tensor binds, against the facts of any program, whichever a call takes.
+        """
+        from cleave.schedule.part_lengths import given_units
+
+        units = [given_units(graph, sizes) for graph in self._graphs] if sizes else []
+        return {name: size for each in units for name, size in each.items()}
+
+    @cached_property
+    def _graphs(self) -> list[Graph]:
+        from cleave.lowering.source import parsed
+        from cleave.passes.functions import tensor_functions
+        from cleave.passes.graph_io import to_graph
+
+        ctx, module = parsed(self.optimised)
+        with ctx:
+            return [to_graph(func) for group in tensor_functions(module) for func in group]
 
     # --- schedules ---
 

@@ -122,7 +122,8 @@ class Function:
         taken = self._as_parts(operands, sizes) or self._as_it_is(Operands.of(given, stream))
         if not sizes.keys() <= self._compilation.free:
             check_names(self.name, sizes, taken.function._compilation.known_sizes)
-        variant = taken.function._variant_for(taken.bound, on_gpu=operands.kind != "host")
+        units = taken.function._compilation.compiled_in(sizes)
+        variant = taken.function._variant_for(taken.bound, units, on_gpu=operands.kind != "host")
         programs, learnt = taken.function._programs, taken.learnt
         results = run(variant, programs, taken.operands, sizes, stream, self._remembered, learnt)
         return results[0] if len(results) == 1 else tuple(results)
@@ -270,8 +271,7 @@ class Function:
         taken = self._as_parts(Operands.of(tensors, parts=True), {}) or self._as_it_is(Operands.of(tensors))
         special = taken.function
         sizes = {name: bucket(size) for name, size in taken.bound.items() if name not in special.signature.extents}
-        driver = _current_driver()
-        package = special.candidates(candidates, driver.architecture(), **sizes)
+        package = special.candidates(candidates, _current_driver().architecture(), **sizes)
         options: dict[str, Any] = {"superopt": False, "schedule": {"iterative_tiling": False}}
         plain = Function(self.source, name=self.name, static=self._static, **options)
         check, what = like(plain(*tensors)), f"{self.name} {sizes}"
@@ -314,11 +314,12 @@ class Function:
         made._compilation, made._asked = compilation, self._asked
         return made
 
-    def _variant_for(self, bound: Sizes, *, on_gpu: bool) -> Variant:
+    def _variant_for(self, bound: Sizes, units: Sizes, *, on_gpu: bool) -> Variant:
         bound = {name: size for name, size in bound.items() if name not in self.signature.extents}
         if self._asked:
-            return min((self.variant(**each) for each in self._asked), key=lambda variant: variant.distance(bound))
-        sizes = {name: bucket(size) for name, size in bound.items()}
+            found = (self.variant(**{**each, **units}) for each in self._asked)
+            return min(found, key=lambda variant: variant.distance(bound))
+        sizes = {**{name: bucket(size) for name, size in bound.items()}, **units}
         return (on_gpu and self._tuned_for(sizes)) or self.variant(**sizes)
 
     def _tuned_for(self, sizes: Sizes) -> Variant | None:
@@ -352,8 +353,7 @@ class Function:
         compilation = self._compilation
         options = {**compilation.schedule, "superopt": compilation.superopt}
         options |= {} if compilation.warp_specialise is None else {"warp_specialise": compilation.warp_specialise}
-        driver = _current_driver()
-        return key_of(without_locations(self.source), sizes, options, driver.device_name(), versions())
+        return key_of(without_locations(self.source), sizes, options, _current_driver().device_name(), versions())
 
     def _bound(self, tensors: Sequence[Any], given: Sizes | None = None) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""

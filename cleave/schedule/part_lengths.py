@@ -23,10 +23,15 @@ def in_whole_vectors(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
     CleaveError for a unit or a number of parts of ``sizes`` against the facts.
     """
+    given, units = given_units(graph, sizes), _units(graph)
+    return graph.with_sizes({unit: given.get(unit, UNIT) for unit in sorted(units)}) if units else graph
+
+
+def given_units(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those of ``sizes`` that parts' lengths are multiples of. CleaveError as from ``in_whole_vectors``."""
     for symbol in sorted(free_symbols(graph) & sizes.keys()):
         _check(graph.facts, symbol, sizes[symbol])
-    units = _units(graph)
-    return graph.with_sizes({unit: sizes.get(unit, UNIT) for unit in sorted(units)}) if units else graph
+    return {unit: sizes[unit] for unit in _units(graph) & sizes.keys()}
 
 
 def part_lengths(graph: Graph) -> list[Size]:

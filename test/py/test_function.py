@@ -146,6 +146,25 @@ def test_sizes_that_no_tensor_binds_must_be_given() -> None:
         parts(x, sizes={"s": 2, "q": 3})
 
 
+def test_sizes_of_splits_that_the_search_makes() -> None:
+    """They are checked whichever program takes the call; the unit of parts is compiled in."""
+
+    @cleave.jit
+    def lse(x: f32["m n"]) -> f32["m"]:
+        top = x.max("n")
+        return top + cleave.log(cleave.exp(x - top).sum("n"))
+
+    x = np.zeros((1, 5), np.float32)
+    for name in ("s", "u"):
+        with pytest.raises(CleaveError, match=f"1 <= {name} does not hold for {name} = 0"):
+            lse(x, sizes={name: 0})
+    with pytest.raises(CleaveError, match="lse has no size 'q'"):
+        lse(x, sizes={"q": 7})
+    np.testing.assert_allclose(lse(x, sizes={"s": 2, "u": 7}), np.log([5]), rtol=1e-6)
+    assert lse._compilation.compiled_in({"s": 2, "u": 7, "n": 5}) == {"u": 7}
+    assert {"m": 16, "n": 16, "u": 7} in [dict(key) for key in lse._variants]
+
+
 def test_a_slice_that_leaves_its_dim_is_refused() -> None:
     @cleave.jit
     def head(x: f32["m n"]) -> f32["m e=8"]:
