@@ -54,7 +54,7 @@ def errors(actual: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
 
 
 def stream() -> int:
-    return torch.cuda.currentstream().cudastream
+    return torch.cuda.current_stream().cuda_stream
 
 
 def launch(call: Call) -> None:
