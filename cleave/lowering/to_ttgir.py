@@ -39,13 +39,12 @@ from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import takes_turns
 from cleave.passes.functions import ops_inside
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
+from cleave.schedule.warp_specialised import BLOCKS
 
 _ARCHITECTURE = "sm_90"
 _NUMBERS = ("f16", "bf16")
 _RESERVED = 2048
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
-BLOCKS = {1: 2, 2: 1, 3: 1}
-"""Of a multiprocessor, by consumers."""
 REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
 """Per thread of the partitions after the first, by consumers. The first has what is left: 232, 240 or 160."""
 _FOR_TILES = {1: 200, 2: 200, 3: 120}
