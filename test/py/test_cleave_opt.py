@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,18 +35,30 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def cpu_seconds(*arguments: str) -> float:
+def cpu_seconds(command: Sequence[str], **environment: str) -> float:
     """CPU time of a run and of the process that it forks."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*COMMAND, *arguments], check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**ENVIRONMENT, **environment})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+MLIR_ALONE = "import sys; sys.modules['numpy'] = None; from mlir import ir; ir.Context()"
+"""The share of a start that is MLIR's own: 0.11 s of an idle core of the machine whose start must take 0.25 s."""
+
+
 @pytest.mark.alone
-def test_start_up_is_a_quarter_of_a_second(module: Path) -> None:
-    """In one of a few runs: what else the machine does only adds."""
-    assert min(cpu_seconds(str(module), "--canonicalize", "--cleave-cse") for _ in range(9)) <= 0.25
+def test_start_up_is_a_quarter_of_a_second(module: Path, tmp_path: Path) -> None:
+    """The fastest of a few runs, for what else the machine does only adds; with byte code, as an installation has it.
+
+    A machine at half the speed gets twice the time: loading MLIR, measured in between, says how fast this one is.
+    """
+    cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}
+    ours, theirs = [], []
+    for _ in range(9):
+        ours.append(cpu_seconds([*COMMAND, str(module), "--canonicalize", "--cleave-cse"], **cached))
+        theirs.append(cpu_seconds([sys.executable, "-c", MLIR_ALONE], **cached))
+    assert min(ours) <= 0.25 * max(1, min(theirs) / 0.11)
 
 
 def test_start_up_imports_nothing_heavy() -> None:
