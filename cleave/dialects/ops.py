@@ -70,6 +70,8 @@ _TABLE = (
     _unary("rsqrt", "1/√x; +inf at 0."),
     _unary("tanh", "Hyperbolic tangent."),
     _unary("erf", "Error function."),
+    _unary("sin", "Sine of radians."),
+    _unary("cos", "Cosine of radians."),
     _unary("sigmoid", "1/(1+e^−x)."),
     _unary("abs", "Absolute value.", rules.infer_unary),
     _binary("add", "a + b; integers wrap."),

@@ -54,6 +54,14 @@ def erf(x: Tensor) -> Tensor:
     return pointwise("erf", x)
 
 
+def sin(x: Tensor) -> Tensor:
+    return pointwise("sin", x)
+
+
+def cos(x: Tensor) -> Tensor:
+    return pointwise("cos", x)
+
+
 def sigmoid(x: Tensor) -> Tensor:
     return pointwise("sigmoid", x)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -73,8 +74,7 @@ _ROUNDED: Mapping[str, Rule] = {
     "exp2": _wide("exp2", _plain("math.exp2")),
     "log": _wide("log", _plain("math.log")),
     "rsqrt": _wide("rsqrt", _plain("math.rsqrt")),
-    "tanh": lambda x: tt.libdevice("tanh", x),
-    "erf": lambda x: tt.libdevice("erf", x),
+    **{name: partial(tt.libdevice, name) for name in ("tanh", "erf", "sin", "cos")},
     "pow": lambda a, b: tt.libdevice("pow", a, b),
 }
 _PRECISE: Mapping[str, Rule] = {"div": _divide, "sqrt": _square_root, "sigmoid": _sigmoid}

@@ -193,7 +193,7 @@ SCALAR_OPS: dict[str, Row] = {
     "arith.cmpi": _compare_integers,
     "arith.select": _select,
     "arith.constant": _constant,
-    **{f"math.{name}": _same(name) for name in ("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "erf")},
+    **{f"math.{name}": _same(name) for name in ("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos")},
     "math.absf": _same("abs"),
     "math.absi": _same("abs"),
     "math.powf": _same("pow"),

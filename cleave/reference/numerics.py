@@ -115,8 +115,8 @@ def _erf(x: Array) -> Array:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "exp": np.exp, "exp2": np.exp2, "log": np.log, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "abs": np.abs, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "max": np.maximum, "min": np.minimum, "pow": np.power,
+    "sin": np.sin, "cos": np.cos, "abs": np.abs, "add": np.add, "sub": np.subtract, "mul": np.multiply,
+    "div": np.divide, "max": np.maximum, "min": np.minimum, "pow": np.power,
 }  # fmt: skip
 
 #: Where integers (i1 among them) differ.

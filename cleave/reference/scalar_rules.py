@@ -219,11 +219,11 @@ _NAMED = {
     "arith.addf": "add", "arith.subf": "sub", "arith.mulf": "mul", "arith.divf": "div", "arith.negf": "neg",
     "arith.maximumf": "max", "arith.minimumf": "min", "arith.divsi": "div", "math.exp": "exp", "math.exp2": "exp2",
     "math.log": "log", "math.sqrt": "sqrt", "math.rsqrt": "rsqrt", "math.tanh": "tanh", "math.erf": "erf",
-    "math.absf": "abs", "math.powf": "pow",
+    "math.absf": "abs", "math.powf": "pow", "math.sin": "sin", "math.cos": "cos",
 }  # fmt: skip
 _COMPUTED: dict[str, Callable[..., Any]] = {
     "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin, "arith.remf": np.fmod, "math.log2": np.log2,
-    "math.log10": np.log10, "math.log1p": np.log1p, "math.expm1": np.expm1, "math.sin": np.sin, "math.cos": np.cos,
+    "math.log10": np.log10, "math.log1p": np.log1p, "math.expm1": np.expm1,
     "math.tan": np.tan, "math.sinh": np.sinh, "math.cosh": np.cosh, "math.asin": np.arcsin, "math.acos": np.arccos,
     "math.atan": np.arctan, "math.atan2": np.arctan2, "math.floor": np.floor, "math.ceil": np.ceil,
     "math.trunc": np.trunc, "math.roundeven": np.rint, "math.round": _round_half_away, "math.cbrt": np.cbrt,

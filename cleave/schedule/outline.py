@@ -17,7 +17,7 @@ from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import BYTES, Amount, Shapes, Sides, extents_of, sides_of
 from cleave.schedule.warps import WGMMA_ROWS, copies, exchanges, is_between_warps, staged
 
-SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sigmoid div pow".split())
+SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sin cos sigmoid div pow".split())
 MADE = ("constant", "splat", "index")
 """Instructions whose tiles take no time."""
 

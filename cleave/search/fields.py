@@ -252,6 +252,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log": _log,
     "tanh": _opaque("tanh", math.tanh),
     "erf": _opaque("erf", math.erf),
+    "sin": _opaque("sin", math.sin),
+    "cos": _opaque("cos", math.cos),
 }
 _INTEGER: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,

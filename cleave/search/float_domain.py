@@ -134,6 +134,8 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "rsqrt": lambda np: lambda x: 1.0 / np.sqrt(x),
     "tanh": lambda np: np.tanh,
     "erf": _erf,
+    "sin": lambda np: np.sin,
+    "cos": lambda np: np.cos,
     "sigmoid": lambda np: lambda x: 1.0 / (1.0 + np.exp(-x)),
     "abs": lambda np: np.abs,
     "add": lambda np: np.add,

@@ -252,5 +252,5 @@ def _values(graph: Graph) -> tuple[list[Value], frozenset[Value]]:
 
 
 _COMPUTED = frozenset(
-    "add sub mul div neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs pow contract reduce constant".split()
+    "add sub mul div neg exp exp2 log sqrt rsqrt tanh erf sin cos sigmoid abs pow contract reduce constant".split()
 )

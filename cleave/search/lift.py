@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 from cleave.dialects import ops, rounding
 from cleave.dialects.dims import Dim, Size, const
@@ -259,6 +260,10 @@ def _sigmoid(algebra: Algebra, value: Value, args: list[Poly]) -> Poly:
     return algebra.power(algebra.add(algebra.number(1), algebra.exp(algebra.neg(args[0]))), -1)
 
 
+def _opaque(name: str, algebra: Algebra, value: Value, args: list[Poly]) -> Poly:
+    return algebra.fn(name, args[0])
+
+
 def _exp2(algebra: Algebra, value: Value, args: list[Poly]) -> Poly:
     return algebra.exp(algebra.mul(args[0], algebra.log(algebra.number(2))))
 
@@ -270,8 +275,7 @@ _FLOAT: dict[str, Callable[[Algebra, Value, list[Poly]], Poly]] = {
     "log": lambda algebra, _, args: algebra.log(args[0]),
     "sqrt": lambda algebra, _, args: algebra.power(args[0], HALF),
     "rsqrt": lambda algebra, _, args: algebra.power(args[0], -HALF),
-    "tanh": lambda algebra, _, args: algebra.fn("tanh", args[0]),
-    "erf": lambda algebra, _, args: algebra.fn("erf", args[0]),
+    **{name: partial(_opaque, name) for name in ("tanh", "erf", "sin", "cos")},
     "sigmoid": _sigmoid,
     "abs": lambda algebra, _, args: algebra.absolute(args[0]),
     "add": lambda algebra, _, args: algebra.add(*args),

@@ -16,7 +16,7 @@ from cleave.search.terms import Item, OutOfFuel, Pair, Poly
 from cleave.search.unsplit import unsplit_values, user_splits, whole_cores
 
 _ALGEBRA = frozenset(
-    "neg exp exp2 log sqrt rsqrt tanh erf sigmoid abs add sub mul div max min pow contract reduce".split()
+    "neg exp exp2 log sqrt rsqrt tanh erf sin cos sigmoid abs add sub mul div max min pow contract reduce".split()
 )
 
 

@@ -7,7 +7,7 @@ square, and 2, 3 and 5 are: each square has one root that is a square, as each p
 
 What the fields cannot judge: the order of numbers is arbitrary (a lattice, but max(x + c) = max(x) + c does not hold)
 except among small integers,
-and functions without algebra here (log, erf, pow with other than small exponents, roundings) are hashes.
+and functions without algebra here (log, erf, sin, cos, pow with other than small exponents, roundings) are hashes.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _min(x: Scalar, y: Scalar) -> Scalar:
 _FLOAT: dict[str, Callable[..., Scalar]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "exp": _exp, "exp2": _exp2, "sqrt": _sqrt,
     "rsqrt": lambda x: _inverse(_sqrt(x)), "abs": _abs, "sigmoid": _sigmoid, "tanh": _tanh, "max": _max, "min": _min,
-    "pow": _pow, "log": partial(_hash, "log"), "erf": partial(_hash, "erf"),
+    "pow": _pow, **{name: partial(_hash, name) for name in ("log", "erf", "sin", "cos")},
 }  # fmt: skip
 _INTEGER: dict[str, Callable[..., Scalar]] = {
     "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "neg": lambda x: -x, "abs": abs,

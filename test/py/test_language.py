@@ -192,8 +192,8 @@ def _sum_of_numpy(x: f32["m k"]) -> f32["m"]:
     return np.add.reduce(x)
 
 
-def _sine_of_numpy(x: f32["m k"]) -> f32["m k"]:
-    return np.sin(x)
+def _tangent_of_numpy(x: f32["m k"]) -> f32["m k"]:
+    return np.tan(x)
 
 
 def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
@@ -207,7 +207,7 @@ def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
         (_product_with_array, "write contract(x, y, over=...)"),
         (_exp_of_numpy, "np.exp takes no tensors of a traced function\nnote: use cleave.exp"),
         (_sum_of_numpy, "use x.sum(over=...)"),
-        (_sine_of_numpy, "docs/python.md"),
+        (_tangent_of_numpy, "docs/python.md"),
         (_largest_of_none, "max over the empty dimension 'n' has no value"),
         (_bare, "parameter 'x' of _bare needs a tensor type"),
         (_branch, "a tensor has no truth value"),

@@ -75,7 +75,7 @@ def test_graphs(name: str) -> None:
 
 UNARY = {
     "neg": "any", "abs": "any", "exp": "any", "exp2": "any", "log": "positive", "sqrt": "positive", "rsqrt": "positive",
-    "tanh": "any", "erf": "any", "sigmoid": "any",
+    "tanh": "any", "erf": "any", "sin": "any", "cos": "any", "sigmoid": "any",
 }  # fmt: skip
 FLOATS = ["f16", "bf16", "f32", "f64"]
 SINGLE = {

@@ -51,8 +51,8 @@ def unary(name: str, dtype: str = "f64") -> str:
 
 UNARY: dict[str, Callable[[float], float]] = {
     "neg": lambda x: -x, "exp": math.exp, "exp2": lambda x: 2.0**x, "log": math.log, "sqrt": math.sqrt,
-    "rsqrt": lambda x: 1 / math.sqrt(x), "tanh": math.tanh, "erf": math.erf, "abs": abs,
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "rsqrt": lambda x: 1 / math.sqrt(x), "tanh": math.tanh, "erf": math.erf, "sin": math.sin, "cos": math.cos,
+    "abs": abs, "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
 }  # fmt: skip
 
 

@@ -22,9 +22,11 @@ func.func @graph(%x: !X, %at: !I) -> (!R, !P) attributes {cleave.facts = ["1 <= 
   %u5 = "cleave.rsqrt"(%u4) : (!W) -> !W
   %u6 = "cleave.tanh"(%u5) : (!W) -> !W
   %u7 = "cleave.erf"(%u6) : (!W) -> !W
-  %u8 = "cleave.sigmoid"(%u7) : (!W) -> !W
-  %u9 = "cleave.abs"(%u8) : (!W) -> !W
-  %b0 = "cleave.add"(%u9, %c) : (!W, !S) -> !W
+  %u8 = "cleave.sin"(%u7) : (!W) -> !W
+  %u9 = "cleave.cos"(%u8) : (!W) -> !W
+  %u10 = "cleave.sigmoid"(%u9) : (!W) -> !W
+  %u11 = "cleave.abs"(%u10) : (!W) -> !W
+  %b0 = "cleave.add"(%u11, %c) : (!W, !S) -> !W
   %b1 = "cleave.sub"(%c, %b0) : (!S, !W) -> !W
   %b2 = "cleave.mul"(%b1, %w) : (!W, !W) -> !W
   %b3 = "cleave.div"(%b2, %c) : (!W, !S) -> !W

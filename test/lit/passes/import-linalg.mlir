@@ -321,13 +321,13 @@ func.func @unraisable_middle(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
 
 // CHECK-LABEL: func.func @unraisable_scalar
 // CHECK: cleave.exp
-// CHECK: math.sin
+// CHECK: math.tan
 // CHECK: cleave.tanh
 func.func @unraisable_scalar(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
   %e = tensor.empty() : tensor<4x6xf32>
   %0 = linalg.exp ins(%x : tensor<4x6xf32>) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>
-  // expected-remark @+1 {{'linalg.generic' is not raised: its body has 'math.sin'}}
-  %1 = math.sin %0 : tensor<4x6xf32>
+  // expected-remark @+1 {{'linalg.generic' is not raised: its body has 'math.tan'}}
+  %1 = math.tan %0 : tensor<4x6xf32>
   %2 = linalg.tanh ins(%1 : tensor<4x6xf32>) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>
   return %2 : tensor<4x6xf32>
 }
@@ -609,4 +609,35 @@ func.func @unwritten(%x: tensor<4x6xf32>) -> tensor<4xf32> {
     linalg.yield %0 : f32
   } -> tensor<4xf32>
   return %0 : tensor<4xf32>
+}
+
+// -----
+
+// Rotary angles computed where they are used: positions by frequencies, their cosine and sine.
+
+// CHECK-LABEL: func.func @rotary
+// CHECK: %[[I:.*]] = "cleave.index"
+// CHECK: %[[ANGLE:.*]] = "cleave.mul"
+// CHECK-DAG: "cleave.cos"(%[[ANGLE]])
+// CHECK-DAG: "cleave.sin"(%[[ANGLE]])
+func.func @rotary(%x: tensor<?x6xf32>, %y: tensor<?x6xf32>, %frequency: tensor<6xf32>) -> tensor<?x6xf32> {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x6xf32>
+  %e = tensor.empty(%m) : tensor<?x6xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>,
+      affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %y, %frequency : tensor<?x6xf32>, tensor<?x6xf32>, tensor<6xf32>) outs(%e : tensor<?x6xf32>) {
+  ^bb0(%a: f32, %b: f32, %f: f32, %out: f32):
+    %i = linalg.index 0 : index
+    %position = arith.index_cast %i : index to i32
+    %0 = arith.sitofp %position : i32 to f32
+    %angle = arith.mulf %0, %f : f32
+    %c = math.cos %angle : f32
+    %s = math.sin %angle : f32
+    %1 = arith.mulf %a, %c : f32
+    %2 = arith.mulf %b, %s : f32
+    %3 = arith.subf %1, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x6xf32>
+  return %0 : tensor<?x6xf32>
 }
