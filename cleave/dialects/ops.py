@@ -280,6 +280,6 @@ def _check_result_dtype(spec: OpSpec, types: Sequence[TensorType], result: Tenso
     if spec.name == "contract" and is_float(result.dtype) != is_float(expected.dtype):
         raise CleaveError(f"the result is {result.dtype}, the operands give {expected.dtype}")
     if spec.name == "index" and (is_float(result.dtype) or result.dtype == "i1"):
-        raise CleaveError(f"the result must be an integer type, not {result.dtype}")
+        raise CleaveError(f"positions are of an integer type, not {result.dtype}", notes=("cast them",))
     if result.dtype == "tf32" and spec.name != "cast":
         raise CleaveError("tf32 exists only as the result of cleave.cast, to feed contractions")

@@ -104,7 +104,7 @@ def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
 
 
 def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
-    """0, 1, 2, … along a dim of the function."""
+    """0, 1, 2, … along a dim of the function, as integers."""
     builder = current_builder()
     known = {d.name: d for value in builder.inputs for d in value.dims}
     spelling = str(known[dim]) if dim in known else dim

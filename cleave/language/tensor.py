@@ -7,6 +7,7 @@ function says ``astype``, or feeds a contraction.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,15 +211,12 @@ def names_in(dims: Names) -> list[str]:
 
 
 def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) -> Tensor:
-    """One op of the dialect; CleaveError, at the line of the function that is traced, where its operands do not fit."""
+    """One op of the dialect; CleaveError where its operands do not fit."""
     builder, location = operands[0].builder, caller()
     if any(operand.builder is not builder for operand in operands):
         raise CleaveError("tensors of two different functions are combined", location)
-    try:
-        values = [operand.value for operand in operands]
-        return Tensor(builder, builder.op(op, *values, dtype=dtype, location=mlir_location(location), **attrs))
-    except CleaveError as error:
-        raise error.at(location) from None
+    values = [operand.value for operand in operands]
+    return Tensor(builder, builder.op(op, *values, dtype=dtype, location=mlir_location(location), **attrs))
 
 
 def pointwise(op: str, *operands: Any, **attrs: Any) -> Tensor:
@@ -280,6 +278,14 @@ def caller() -> str | None:
     while frame and frame.f_code.co_filename.startswith(_FOLDER):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}:1" if frame else None
+
+
+def place_of(error: CleaveError) -> str | None:
+    """``file:line:1`` of the call outside this folder that led to an error raised inside."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    inside = [index for index, (file, _) in enumerate(frames) if file.startswith(_FOLDER)]
+    outside = [f"{file}:{line}:1" for file, line in frames[: max(inside)] if not file.startswith(_FOLDER)]
+    return outside[-1] if outside else None
 
 
 def mlir_location(place: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, TensorAnnotation
-from cleave.language.tensor import Tensor, mlir_location
+from cleave.language.tensor import Tensor, mlir_location, place_of
 
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
 
@@ -41,6 +41,8 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     token = _BUILDER.set(builder)
     try:
         results = function(*tensors)
+    except CleaveError as error:
+        raise error.at(place_of(error) or where) from None
     finally:
         _BUILDER.reset(token)
     outputs = _outputs(results, annotations.get("return"), where)

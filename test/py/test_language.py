@@ -196,6 +196,18 @@ def _tangent_of_numpy(x: f32["m k"]) -> f32["m k"]:
     return np.tan(x)
 
 
+def _float_positions(x: f32["m k"]) -> f32["m k"]:
+    return x * cleave.index("m", "f32")
+
+
+def _unknown_type(x: f32["m k"]) -> f32["m k"]:
+    return x.astype("f33")
+
+
+def _unreadable_dim(x: f32["m k"]) -> f32["m k"]:
+    return x * cleave.index("m=").astype("f32")
+
+
 def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
     return x.max("n")
 
@@ -208,6 +220,9 @@ def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
         (_exp_of_numpy, "np.exp takes no tensors of a traced function\nnote: use cleave.exp"),
         (_sum_of_numpy, "use x.sum(over=...)"),
         (_tangent_of_numpy, "docs/python.md"),
+        (_float_positions, "positions are of an integer type, not f32\nnote: cast them"),
+        (_unknown_type, "there is no element type 'f33'"),
+        (_unreadable_dim, "cannot read the size"),
         (_largest_of_none, "max over the empty dimension 'n' has no value"),
         (_bare, "parameter 'x' of _bare needs a tensor type"),
         (_branch, "a tensor has no truth value"),
