@@ -73,11 +73,10 @@ def _function_problems(func: ir.Operation) -> Iterator[CleaveError]:
     yield from _unknown_attrs(func, FUNCTION_ATTRS)
     if "cleave.empty_rows" in func.attributes and str(func.attributes["cleave.empty_rows"]) != '"zero"':
         yield CleaveError('cleave.empty_rows must be "zero"')
-    if "arg_attrs" in func.attributes:
-        for entry in ir.ArrayAttr(func.attributes["arg_attrs"]):
-            for named in ir.DictAttr(entry):
-                if named.name.startswith("cleave.") and named.name not in ARGUMENT_ATTRS:
-                    yield CleaveError(f"unknown argument attribute '{named.name}'", notes=(_known(ARGUMENT_ATTRS),))
+    arguments = ir.ArrayAttr(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else ()
+    for name in (named.name for entry in arguments for named in ir.DictAttr(entry)):
+        if name.startswith("cleave.") and name not in ARGUMENT_ATTRS:
+            yield CleaveError(f"unknown argument attribute '{name}'", notes=(_known(ARGUMENT_ATTRS),))
 
 
 def _unknown_attrs(op: ir.Operation, known: frozenset[str]) -> Iterator[CleaveError]:
@@ -225,10 +224,9 @@ def _check_extents(op: ir.Operation, shapes: dict[str, tuple[int, ir.Operation]]
         for dim, extent in known:
             if dim.size.value is not None and dim.size.value != extent:
                 raise CleaveError(f"dimension '{dim}' has extent {extent}")
-            if dim.size is sym(dim.name):
-                known, _ = shapes.setdefault(dim.name, (extent, op))
-                if known != extent:
-                    raise CleaveError(
-                        f"dimension '{dim.name}' has extent {extent} here and {known} before",
-                        notes=("names identify: give one of the two another name",),
-                    )
+            before, _ = shapes.setdefault(dim.name, (extent, op)) if dim.size is sym(dim.name) else (extent, op)
+            if before != extent:
+                raise CleaveError(
+                    f"dimension '{dim.name}' has extent {extent} here and {before} before",
+                    notes=("names identify: give one of the two another name",),
+                )

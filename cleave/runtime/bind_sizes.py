@@ -172,6 +172,14 @@ def _relations(fact: str) -> tuple[tuple[Size, str, Size], ...]:
     return tuple((parse(left), sign, parse(right)) for left, sign, right in triples)
 
 
+def _check_not_empty(plan: LaunchPlan, sizes: Sizes, fact: str, empty: Size) -> None:
+    """CleaveError with the argument and the dim of which a broken fact says that it has elements, if one of them is."""
+    for name, dim in [(tensor.name, Dim.parse(text)) for tensor in plan.arguments for text in tensor.dims]:
+        if required := _required(sizes, fact, empty, dim.size):
+            text = f"dimension '{dim.name}' is empty in {name}, and the function requires {required}"
+            raise CleaveError(text, notes=("a maximum or minimum over no elements has no value",))
+
+
 def _check_relation(plan: LaunchPlan, sizes: Sizes, fact: str, relation: tuple[Size, str, Size]) -> None:
     left, sign, right = relation
     symbols = sizes.facts.simplify(left).symbols | sizes.facts.simplify(right).symbols
@@ -181,12 +189,7 @@ def _check_relation(plan: LaunchPlan, sizes: Sizes, fact: str, relation: tuple[S
     if _HOLDS[sign](*values):
         return
     if 0 in values and 1 in values:
-        empty = right if values[1] == 0 else left
-        for tensor in plan.arguments:
-            for dim in map(Dim.parse, tensor.dims):
-                if required := _required(sizes, fact, empty, dim.size):
-                    text = f"dimension '{dim.name}' is empty in {tensor.name}, and the function requires {required}"
-                    raise CleaveError(text, notes=("a maximum or minimum over no elements has no value",))
+        _check_not_empty(plan, sizes, fact, right if values[1] == 0 else left)
     given = sizes.explain(left - right) or f"{left} = {values[0]}"
     raise CleaveError(f"the function requires {fact}, which does not hold for {given}")
 

@@ -238,12 +238,10 @@ class Ranges:
 def growing(region: Region) -> frozenset[str]:
     """Dims of the outputs along which masks leave more and more to do: the last tiles take longest, and go first."""
     found: dict[str, set[bool]] = {}
-    for reduction in region.reductions:
-        for name in reduction.attrs["over"]:
-            for comparison, truth in masking([reduction], name, region).items():
-                said = condition(comparison, truth, name)
-                for other, grows in said.growth if said else ():
-                    found.setdefault(other, set()).add(grows)
+    for summed, name in [(reduction, name) for reduction in region.reductions for name in reduction.attrs["over"]]:
+        conditions = (condition(*mask, name) for mask in masking([summed], name, region).items())
+        for other, grows in (grown for said in conditions if said for grown in said.growth):
+            found.setdefault(other, set()).add(grows)
     return frozenset(name for name, grows in found.items() if grows == {True} and name in region.parallel)
 
 

@@ -58,9 +58,8 @@ class Emitter:
         for value in self.source.topological():
             for dim in value.dims:
                 rank.setdefault(dim.name, 4 * len(rank))
-                for cut in self.cuts:
-                    if dim.size is cut.size:
-                        rank.setdefault(cut.pair.inner, rank[dim.name] + 1)
+                for cut in (cut for cut in self.cuts if cut.size is dim.size):
+                    rank.setdefault(cut.pair.inner, rank[dim.name] + 1)
         return rank
 
     def ordered(self, names: Iterable[str]) -> list[str]:

@@ -157,9 +157,7 @@ def _known_factor_nodes(space: Space, poly: Poly, mono: Mono) -> Iterator[Node]:
             continue
         if all(atom in mine and 0 < Fraction(e) / Fraction(mine[atom]) <= 1 for atom, e in factors):
             rest = space.algebra.mul(poly, space.algebra.power(known, -1))
-            if rest is not poly and len(rest) == 1:
-                if rest.constant == 1:
-                    continue
+            if rest is not poly and len(rest) == 1 and rest.constant != 1:
                 yield Node("product", (1, 1), (known, rest))
 
 

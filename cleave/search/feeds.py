@@ -24,12 +24,11 @@ class Feeds:
     def __init__(self, graph: Graph, forms: Mapping[Value, Poly]) -> None:
         self.exact: dict[Poly, str] = {}
         self.factors: dict[Signature, str] = {}
-        for value in graph.topological():
-            if value.op == "contract":
-                for operand in value.operands:
-                    self.exact.setdefault(forms[operand], operand.dtype)
-                    for signature in _fed(forms[operand]):
-                        self.factors[signature] = wider(self.factors.get(signature, operand.dtype), operand.dtype)
+        contractions = (value for value in graph.topological() if value.op == "contract")
+        for operand in (operand for contraction in contractions for operand in contraction.operands):
+            self.exact.setdefault(forms[operand], operand.dtype)
+            for signature in _fed(forms[operand]):
+                self.factors[signature] = wider(self.factors.get(signature, operand.dtype), operand.dtype)
 
     def narrow(self, poly: Poly) -> str | None:
         """The narrow type in which the source feeds all factors of the value, if there is one."""

@@ -174,20 +174,22 @@ class Space:
         except OutOfFuel as error:
             self.reject(str(error))
 
+    def _seed_cut(self, poly: Poly, node: Node, items: Mapping[str, Item]) -> None:
+        try:
+            children = tuple(self.algebra.substitute(child, items) for child in node.children)
+            self.seed(self.algebra.substitute(poly, items), Node("op", node.data, children, seed=True))
+        except OutOfFuel as error:
+            self.reject(str(error))
+
     def transport(self, name: str, pair: Pair) -> None:
         """Make the source's ops and exponents known also with a dimension in two; reductions over it are left out."""
         if (name, pair) in self._transported:
             return
         self._transported.add((name, pair))
         items: dict[str, Item] = {name: pair}
-        for poly, nodes in list(self.seeds.items()):
-            for node in nodes:
-                if node.kind == "op" and name not in dict(node.data[1]).get("over", ()):
-                    try:
-                        children = tuple(self.algebra.substitute(child, items) for child in node.children)
-                        self.seed(self.algebra.substitute(poly, items), Node("op", node.data, children, seed=True))
-                    except OutOfFuel as error:
-                        self.reject(str(error))
+        for poly, node in [(poly, node) for poly, nodes in self.seeds.items() for node in nodes]:
+            if node.kind == "op" and name not in dict(node.data[1]).get("over", ()):
+                self._seed_cut(poly, node, items)
         for exponent in sorted(self.stability.allowed, key=lambda p: p.id):
             self.stability.allow(self.algebra.substitute(exponent, items))
 
