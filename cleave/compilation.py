@@ -33,6 +33,7 @@ class Compilation:
     superopt: bool
     schedule: Mapping[str, Any]
     warp_specialise: bool | None
+    library: bool | None
     parts: Parts | None = None
 
     def around(self, layouts: Layouts) -> Compilation | None:
@@ -148,7 +149,8 @@ class Compilation:
 
         ctx, module = parsed(self.optimised)
         with ctx:
-            options = {"aligned": True, "warp_specialise": bool(self.warp_specialise), **self.schedule}
+            chosen = {"warp_specialise": bool(self.warp_specialise), "library": bool(self.library)}
+            options = {"aligned": True, **chosen, **self.schedule}
             _apply(module, "cleave-schedule", sizes=_spelt(sizes), explain=explain, **options)
             if self.warp_specialise:
                 _apply(module, "cleave-lower-to-ttgir", chosen=True)
@@ -175,7 +177,8 @@ class Compilation:
         options = {"warp_specialise": specialise, **self.schedule}
         schedule = cast(Any, registry.create("cleave-schedule", sizes=_spelt(sizes), **options))
         every = self.warp_specialise is True
-        found = variants(self.optimised, self.name, schedule, count, targets, ablations=every)
+        library = self.library is not False
+        found = variants(self.optimised, self.name, schedule, count, targets, ablations=every, library=library)
         return [self._own(variant) for variant in found]
 
     def _own(self, variant: Variant) -> Variant:

@@ -26,6 +26,7 @@ def jit(
     schedule: Mapping[str, Any] | None = None,
     tuned: str | os.PathLike[str] | None = None,
     warp_specialise: bool | None = None,
+    library: bool | None = None,
 ) -> Any:
     """Decorate a function whose parameters are annotated with tensor types: it becomes a ``Function``.
 
@@ -41,6 +42,7 @@ def jit(
         "schedule": schedule,
         "tuned": tuned,
         "warp_specialise": warp_specialise,
+        "library": library,
     }
     decorate = functools.partial(_traced, facts=facts, options=options)
     return decorate if function is None else decorate(function)
@@ -65,17 +67,18 @@ def compile(
     sizes: Sequence[Sizes] = (),
     static: str | Sequence[str] = "",
     superopt: bool = True,
+    library: bool | None = None,
 ) -> Function:
     """A ``Function`` from a graph, an MLIR module (linalg on tensors or our dialect), its text, or a file of it.
 
-    ``function`` chooses one of several; ``sizes`` and ``static`` as in ``Function``. CleaveError, located, for what
+    ``function`` chooses one of several; the others are as in ``Function``. CleaveError, located, for what
     cannot be read.
     """
     from cleave.lowering.source import chosen, text_of
 
     text = text_of(source)
     name = chosen(text, function)
-    return Function(text, name=name, sizes=sizes, static=_names(static), superopt=superopt)
+    return Function(text, name=name, sizes=sizes, static=_names(static), superopt=superopt, library=library)
 
 
 def _names(static: Any) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave import knobs
+from cleave.buckets import bucket, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
 from cleave.errors import CleaveError
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from cleave.runtime.package import Package, Variant
     from cleave.runtime.programs import Programs
 
-SMALLEST_BUCKET, RATIO = 16, 4
-"""Sizes up to the first are scheduled alike, and further ones by powers of the second."""
 DEFAULT_TARGET = "sm_90"
 
 
@@ -53,6 +52,8 @@ class Function:
     ``cleave-schedule``. ``tuned``: a file of tuning results, whose programs are taken on the GPU they were measured on.
     ``warp_specialise``: kernels may be lowered to TTGIR for sm_90, where the cost model expects that to be faster; they
     run on no other architecture. None: only where numbers are compared before a program is taken, as ``tune`` does.
+    ``library``: launches that are plain products of two tensors are cuBLAS's, where there is one. None: only where
+    ``tune`` measured that to be faster; False: nowhere.
     """
 
     def __init__(
@@ -67,10 +68,11 @@ class Function:
         schedule: Mapping[str, Any] | None = None,
         tuned: str | os.PathLike[str] | None = None,
         warp_specialise: bool | None = None,
+        library: bool | None = None,
     ) -> None:
-        options = tuple(arguments), superopt, dict(schedule or {}), warp_specialise
+        options = tuple(arguments), superopt, dict(schedule or {}), warp_specialise, library
         self._compilation = Compilation(source, name, *options)
-        self._static, self._asked, self._tuned = tuple(static), _checked_sizes(sizes), tuned or knobs.TUNED.value
+        self._static, self._asked, self._tuned = tuple(static), checked_sizes(sizes), tuned or knobs.TUNED.value
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
         self._wider = Wider(self._around)
@@ -190,7 +192,8 @@ class Function:
         return cast(str, emit(module, "ptx", target))
 
     def explain(self, **sizes: int) -> str:
-        """The alternatives with their costs, and the schedules that were weighed for these sizes."""
+        """The alternatives with their costs, the schedules that were weighed for these sizes, and what a call launches
+        otherwise: a program that was measured to be faster, and cuBLAS's products."""
         import contextlib
         import io
 
@@ -198,7 +201,17 @@ class Function:
         text.seek(0, io.SEEK_END)
         with contextlib.redirect_stderr(text):
             self._compilation.lowered(sizes, explain=True)
-        return text.getvalue()
+        return text.getvalue() + self._launched(sizes)
+
+    def _launched(self, sizes: Sizes) -> str:
+        """What calls of these sizes launch that is not the model's choice of kernels; empty where there is none."""
+        try:
+            measured = self._tuned_for({name: bucket(size) for name, size in sizes.items()})
+        except CleaveError:  # without a GPU the model decides
+            measured = None
+        lines = [f"measured to be the fastest here: {measured.label}"] if measured else []
+        lines += (measured or self.variant(**sizes)).library() if measured or self._compilation.library else []
+        return "".join(f"\n{line}" for line in lines)
 
     def package(
         self,
@@ -348,11 +361,14 @@ class Function:
         """Under which tuning results for these sizes are kept."""
         from cleave.lowering.package import versions
         from cleave.lowering.source import without_locations
+        from cleave.runtime.cublas import shared_cublas
         from cleave.tuner.store import key_of
 
         compilation = self._compilation
         options = {**compilation.schedule, "superopt": compilation.superopt}
-        options |= {} if compilation.warp_specialise is None else {"warp_specialise": compilation.warp_specialise}
+        given = {name: getattr(compilation, name) for name in ("warp_specialise", "library")}
+        options |= {name: value for name, value in given.items() if value is not None}
+        options |= {} if compilation.library is False else {"cublas": str(shared_cublas())}
         return key_of(without_locations(self.source), sizes, options, _current_driver().device_name(), versions())
 
     def _bound(self, tensors: Sequence[Any], given: Sizes | None = None) -> dict[str, int]:
@@ -373,16 +389,6 @@ def _compiled_for(variant: Variant, target: str) -> Variant:
     return compiled_for(variant, [Target.parse(target)])
 
 
-def _checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
-    from cleave.runtime.call import check_sizes
-
-    if isinstance(sizes, str) or not all(isinstance(each, Mapping) for each in sizes):
-        raise CleaveError(f"sizes={sizes!r}: a list of dictionaries", notes=('as in sizes=[{"m": 16}, {"m": 4096}]',))
-    for each in sizes:
-        check_sizes(each)
-    return tuple(dict(each) for each in sizes)
-
-
 def _current_driver() -> Driver:
     """The driver, in a context."""
     from cleave.runtime.cuda_driver import shared_driver
@@ -390,11 +396,3 @@ def _current_driver() -> Driver:
     driver = shared_driver()
     driver.context()
     return driver
-
-
-def bucket(size: int) -> int:
-    """The size that stands for ``size`` when a schedule is chosen: 16, 64, 256, …, the nearest one above."""
-    found = SMALLEST_BUCKET
-    while found < size:
-        found *= RATIO
-    return found

@@ -31,5 +31,6 @@ class Text:
 
 TRACEBACK = Flag("CLEAVE_TRACEBACK", "print the Python traceback of an internal error")
 TUNED = Text("CLEAVE_TUNED", "a file of tuning results, made by cleave-tune, whose programs are taken")
+CUBLAS = Text("CLEAVE_CUBLAS", "the libcublasLt to call, where it is not to be the one of the process or of CUDA")
 
-KNOBS = (TRACEBACK, TUNED)
+KNOBS = (TRACEBACK, TUNED, CUBLAS)

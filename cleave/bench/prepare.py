@@ -28,8 +28,8 @@ TRIES = 3
 class Job:
     """A package to be made: of ``candidates`` programs, or of the model's choice alone where it is 1.
 
-    ``warp_specialise``: as of ``cleave.jit``; True: the first such candidate also without each part of that form. It is
-    not begun after ``deadline``, on the monotonic clock.
+    ``warp_specialise``: as of ``cleave.jit``; True: the first such candidate also without each part of that form.
+    ``library``: as of ``cleave.jit``. It is not begun after ``deadline``, on the monotonic clock.
     """
 
     subgraph: str
@@ -39,6 +39,7 @@ class Job:
     target: str
     candidates: int
     warp_specialise: bool | None = None
+    library: bool | None = None
     deadline: float = math.inf
 
     def __str__(self) -> str:
@@ -59,6 +60,7 @@ def prepare(
     candidates: int = 1,
     jobs: int = 1,
     warp_specialise: bool | None = None,
+    library: bool | None = None,
     seconds: float = math.inf,
     keep: bool = False,
 ) -> Iterator[str]:
@@ -69,7 +71,7 @@ def prepare(
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
     wanted = [
-        Job(subgraph.name, label, ablation, folder, target, candidates, warp_specialise, deadline)
+        Job(subgraph.name, label, ablation, folder, target, candidates, warp_specialise, library, deadline)
         for subgraph in sorted(subgraphs, key=_weight, reverse=True)
         for label in subgraph.shapes
         if shapes in label
@@ -132,7 +134,7 @@ def prepared(job: Job) -> str:
 def _made(job: Job) -> Any:
     subgraph = subgraphs_by_name()[job.subgraph]
     sizes, static = subgraph.shapes[job.shape], subgraph.static.split()
-    function = _jitted(job.subgraph, job.ablation, job.warp_specialise)
+    function = _jitted(job.subgraph, job.ablation, job.warp_specialise, job.library)
     special = function.specialised(**{name: sizes[name] for name in static})
     rest = {name: size for name, size in sizes.items() if name not in static}
     if job.candidates > 1 or job.warp_specialise:
@@ -141,8 +143,9 @@ def _made(job: Job) -> Any:
 
 
 @cache
-def _jitted(subgraph: str, ablation: str, warp_specialise: bool | None) -> Any:
+def _jitted(subgraph: str, ablation: str, warp_specialise: bool | None, library: bool | None) -> Any:
     import cleave
 
     function = subgraphs_by_name()[subgraph].function
-    return cleave.jit(function, schedule=ABLATIONS[ablation], warp_specialise=warp_specialise)
+    options = {"warp_specialise": warp_specialise, "library": library}
+    return cleave.jit(function, schedule=ABLATIONS[ablation], **options)

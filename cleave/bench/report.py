@@ -39,10 +39,12 @@ def _line(row: Row, bandwidth: float) -> str:
     label, other = row.best
     if row.wrong:
         return f"| {name} | {row.shape} | WRONG: {row.wrong} | {label} | {other:.1f} | | | | | {row.error:.1e} |"
-    us = row.microseconds["cleave"]
+    us, by = row.microseconds["cleave"], " (cuBLAS)" * bool(row.library)
     seconds, floor = us * 1e-6, roofline(row, bandwidth)
     rates = f"{row.traffic / seconds / 1e9:.0f} | {row.flops / seconds / 1e12:.0f} | {floor / seconds:.0%}"
-    return f"| {name} | {row.shape} | {us:.1f} | {label} | {other:.1f} | {row.ratio:.2f} | {rates} | {row.error:.1e} |"
+    return (
+        f"| {name} | {row.shape} | {us:.1f}{by} | {label} | {other:.1f} | {row.ratio:.2f} | {rates} | {row.error:.1e} |"
+    )
 
 
 def roofline(row: Row, bandwidth: float) -> float:
@@ -99,9 +101,10 @@ def _bars(rows: Sequence[Row]) -> str:
         longest = max(row.microseconds.values(), default=1.0)
         title = f"{row.shape} {row.ablation}".strip()
         for label, us in sorted(row.microseconds.items(), key=lambda item: item[0] != "cleave"):
+            by = " (cuBLAS)" * (label == "cleave" and bool(row.library))
             width, kind = _WIDTH * us / longest, "cleave" if label == "cleave" else "other"
             bars.append(
-                f'<text x="{_LABEL - 6}" y="{y + 11}" text-anchor="end">{_text(title)} {_text(label)}</text>'
+                f'<text x="{_LABEL - 6}" y="{y + 11}" text-anchor="end">{_text(title)} {_text(label)}{by}</text>'
                 f'<rect class="{kind}" x="{_LABEL}" y="{y}" width="{width:.1f}" height="{_BAR}"/>'
                 f'<text x="{_LABEL + width + 4:.1f}" y="{y + 11}">{us:.1f} µs</text>'
             )

@@ -34,7 +34,7 @@ class Row:
 
     ``microseconds`` by label: "cleave", the fastest of our programs, "model", the one that the cost model prefers, and
     the baselines; ``programs`` has all that are right of ours. ``error`` is of our numbers, ``program`` says which
-    program was the fastest.
+    program was the fastest, ``library`` which of its launches are cuBLAS's.
     """
 
     subgraph: str
@@ -48,6 +48,7 @@ class Row:
     microseconds: Mapping[str, float] = field(default_factory=dict[str, float])
     program: str = ""
     programs: Mapping[str, float] = field(default_factory=dict[str, float])
+    library: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -121,7 +122,7 @@ def _measured(
         flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
         yield Row(
             subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program,
-            ours.programs,
+            ours.programs, ours.library,
         )  # fmt: skip
 
 
@@ -132,11 +133,12 @@ class _Ours:
     microseconds: Mapping[str, float]
     program: str
     programs: Mapping[str, float]
+    library: str = ""
 
 
 def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, timer: Any) -> _Ours:
     """All programs of the package, the fastest and the first one; what is wrong with any of them."""
-    from cleave.tuner.tune import fastest, measure
+    from cleave.tuner.tune import NO_LIBRARY, fastest, measure
 
     errors: list[float] = []
 
@@ -145,6 +147,7 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
         return "" if errors[-1] <= allowed else f"error {errors[-1]:.1e}, {allowed:.1e} is allowed"
 
     found = [(v, measure(package, v, tensors, check, timer.microseconds)) for v in package.variants]
+    found = [(variant, result) for variant, result in found if not result.refused.startswith(NO_LIBRARY)]
     wrong = "; ".join(f"{variant.label}: {result.refused}" for variant, result in found if result.refused)
     best, worst = fastest(found), max(errors, default=float("nan"))
     if best is None:
@@ -152,7 +155,8 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
     times = {variant.label: result.microseconds for variant, result in found if result.microseconds is not None}
     first = times.get(package.variants[0].label)
     model = {"model": first} if first is not None and len(found) > 1 else {}
-    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label, times)
+    library = ", ".join(launch.kernel for launch in best.plan.launches if launch.product)
+    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label, times, library)
 
 
 def _baseline_times(

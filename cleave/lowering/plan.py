@@ -125,6 +125,7 @@ class _Reader:
             cooperative="cleave.cooperative" in op.attributes,
             unless=ir.FlatSymbolRefAttr(op.attributes[unless]).value if unless in op.attributes else "",
             persistent=kernel.persistent,
+            product="cleave.product" in op.attributes,
         )
 
 

@@ -36,6 +36,7 @@ class Schedule:
     ``combine``: launches one after the other (plain), overlapping (pdl), in one where that is possible (share), or what
     costs least (auto).
     ``warp_specialise``: kernels may be chosen in a form for ``cleave-lower-to-ttgir{chosen}``.
+    ``library``: kernels that are plain products are launched only where there is no cuBLAS.
     """
 
     target: str = "h200"
@@ -48,6 +49,7 @@ class Schedule:
     aligned: bool = False
     combine: Combine = "auto"
     warp_specialise: bool = False
+    library: bool = False
 
     def __post_init__(self) -> None:
         _ = self.options
@@ -62,6 +64,7 @@ class Schedule:
             self.horizontal_fusion,
             combine=self.combine,
             warp_specialise=self.warp_specialise,
+            library=self.library,
         )
 
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:

@@ -89,7 +89,7 @@ class _Host:
         operands = [self._tensor(value) for value in launch.operands]
         grid = cleave.attribute("strings", [str(size) for size in launch.kernel.grid])
         attributes = {"callee": ir.FlatSymbolRefAttr.get(launch.kernel.name), "cleave.grid": grid}
-        for name in ("overlaps", "cooperative"):
+        for name in ("overlaps", "cooperative", "product"):
             if getattr(launch, name):
                 attributes[f"cleave.{name}"] = ir.UnitAttr.get()
         if launch.unless:

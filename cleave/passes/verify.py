@@ -22,7 +22,7 @@ FUNCTION_ATTRS = frozenset(
     "cleave.warp_specialised".split()
 )
 ARGUMENT_ATTRS = frozenset(("cleave.out", "cleave.strides"))
-CALL_ATTRS = frozenset(("cleave.grid", "cleave.overlaps", "cleave.cooperative", "cleave.unless"))
+CALL_ATTRS = frozenset(("cleave.grid", "cleave.overlaps", "cleave.cooperative", "cleave.unless", "cleave.product"))
 _SEGMENTS = "operandSegmentSizes"
 
 

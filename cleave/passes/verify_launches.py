@@ -33,9 +33,11 @@ def _problems(
             yield CleaveError(
                 f"'cleave.unless' names '{wanted}', which no cooperative launch before runs", launch.location
             )
+    name = _callee(launch)
+    if "cleave.product" in launch.attributes and (len(launch.operands), len(list(_outputs(launch, kernel)))) != (3, 1):
+        yield CleaveError(f"'{name}' is said to be a product, which has two operands and a result", launch.location)
     if not list(kernel.regions[0].blocks):
         return
-    name = _callee(launch)
     meets = [op for op in ops_inside(kernel) if op.name == "cleave.group_barrier"]
     if meets and "cleave.cooperative" not in launch.attributes:
         notes = ("mark the launch cleave.cooperative: blocks that are not running cannot arrive",)
@@ -80,11 +82,14 @@ def _callee(launch: ir.Operation) -> str:
 
 
 def _written(launch: ir.Operation, functions: Mapping[str, ir.Operation]) -> Iterator[ir.Value]:
-    kernel = functions[_callee(launch)]
+    return map(_root, _outputs(launch, functions[_callee(launch)]))
+
+
+def _outputs(launch: ir.Operation, kernel: ir.Operation) -> Iterator[ir.Value]:
     marks = ir.ArrayAttr(kernel.attributes["arg_attrs"]) if "arg_attrs" in kernel.attributes else ()
     for operand, mark in zip(launch.operands, marks, strict=False):
         if "cleave.out" in ir.DictAttr(mark):
-            yield _root(operand)
+            yield operand
 
 
 def _root(value: ir.Value) -> ir.Value:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.counters import counters_of
+from cleave.runtime.cublas import Cublas, Planned, ProductLauncher, shared_cublas
 from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, Described, bind
 from cleave.runtime.cuda_driver import Driver, TensorMap, shared_driver
 from cleave.runtime.cuda_launch import Launcher, Ready, Shape, Slot
@@ -22,6 +23,7 @@ from cleave.runtime.cuda_tensors import (
     signature,
 )
 from cleave.runtime.descriptors import DESCRIPTOR, Box, is_empty
+from cleave.runtime.gemm import Gemm
 from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec
 
 Allocator = Callable[[tuple[int, ...], str], Any]
@@ -78,12 +80,23 @@ class Call:
 class Program:
     """A function that runs on the GPU; usable from several threads and on several GPUs.
 
+    ``cublas``: the library for products, or why there is none; the process's if it is not given. ``kept`` says, by
+    kernel, why a call has launched it although its product might have been the library's.
+
     Raises CleaveError if ``kernels`` lacks one that the plan launches, or it fits the launch not.
     """
 
-    def __init__(self, plan: LaunchPlan, kernels: Mapping[str, Kernel], driver: Driver | None = None) -> None:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        kernels: Mapping[str, Kernel],
+        driver: Driver | None = None,
+        cublas: Cublas | str | None = None,
+    ) -> None:
         self.plan, self.kernels = plan, dict(kernels)
         self.driver = driver or shared_driver()
+        self.kept: dict[str, str] = {}
+        self._cublas = cublas
         self._counters = counters_of(self.driver)
         self._functions: dict[tuple[int, str], int] = {}
         self._ready: dict[Any, Ready] = {}
@@ -153,13 +166,35 @@ class Program:
         key = (context, *(signature(spec.name, value) for spec, value in named), *sorted(sizes.items()))
         found = self._ready.get(key)
         if found is None:
-            layouts = input_layouts(self.plan, inputs)
-            found = Ready(bind(self.plan, layouts, sizes).on_gpu(self._fits, overlaps=self.driver.overlaps()), context)
+            bound = bind(self.plan, input_layouts(self.plan, inputs), sizes)
+            bound = bound.on_gpu(self._fits, overlaps=self.driver.overlaps())
+            found = Ready(self._by_library(bound, context), context)
             with self._lock:
                 if len(self._ready) >= _REMEMBERED:
                     self._ready.clear()
                 self._ready[key] = found
         return found
+
+    def _by_library(self, bound: Bound, context: int) -> Bound:
+        """With the products that cuBLAS makes."""
+        wanted = [launch.kernel for launch in self.plan.possible_launches if launch.product]
+        if not wanted:
+            return bound
+        cublas = self.cublas
+
+        def planned_of(gemm: Gemm) -> Planned | None:
+            return None if isinstance(cublas, str) else cublas.planned(gemm, context)
+
+        found = bound.by_library(planned_of, len(self.plan.arguments))
+        for launch in found.launches:
+            if launch.kernel in wanted and not launch.planned:
+                self.kept[launch.kernel] = cublas if isinstance(cublas, str) else f"{cublas} has no such product"
+        return found
+
+    @property
+    def cublas(self) -> Cublas | str:
+        """The library that makes products, or why there is none."""
+        return shared_cublas() if self._cublas is None else self._cublas
 
     def count(self, ready: Ready, addresses: list[int], owners: list[Any], stream: int, allocate: Allocator) -> None:
         """Put in where the counters of the next launches on ``stream`` are."""
@@ -182,7 +217,9 @@ class Program:
         slot.fill(addresses)
         return slot
 
-    def _launcher(self, launch: BoundLaunch, context: int) -> Launcher:
+    def _launcher(self, launch: BoundLaunch, context: int) -> Launcher | ProductLauncher:
+        if launch.planned:
+            return ProductLauncher(self.driver, launch.planned, context, launch.kernel)
         kernel = self.kernels[launch.kernel]
         x, y, z = (*self._grid(launch, kernel), 1, 1)[:3]
         function, threads = self._function(kernel), _WARP * kernel.num_warps

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cleave.dialects.dims import Dim
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_form
+from cleave.runtime.cublas import Planned
 from cleave.runtime.cuda_driver import TensorMap
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec, is_empty, refusal
+from cleave.runtime.gemm import Factor, Gemm, gemm_of
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
 
@@ -48,10 +51,19 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A launch that a library may make; ``places`` has (root, bytes from it) of the Gemm's a, b and d."""
+
+    gemm: Gemm
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class BoundLaunch:
     """A launch without addresses: ``image`` holds the parameters, ``pointers`` (parameter, root, bytes from it).
 
-    The flags are those of ``Launch``.
+    The flags are those of ``Launch``. ``product``: what a library may make in place of the kernel; ``planned``: how it
+    does.
     """
 
     kernel: str
@@ -63,6 +75,12 @@ class BoundLaunch:
     cooperative: bool = False
     unless: str = ""
     persistent: bool = False
+    product: Product | None = None
+    planned: Planned | None = None
+
+
+PlannedOf = Callable[[Gemm], Planned | None]
+"""How a library makes a product; None where it does not."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,22 @@ class Bound:
     launches: tuple[BoundLaunch, ...]
     results: tuple[Place, ...]
     zeroed: tuple[tuple[int, int], ...] = ()
+
+    def by_library(self, planned_of: PlannedOf, inputs: int) -> Bound:
+        """With those products made by a library that it makes. ``inputs``: how many roots these are.
+
+        All use one workspace, for none starts before the launch ahead of it is complete. Nor does what is behind one:
+        the library's kernels may let it start when they like.
+        """
+        plans = [launch.product and planned_of(launch.product.gemm) for launch in self.launches]
+        size, root = max((planned.workspace for planned in plans if planned), default=0), inputs + len(self.allocated)
+        behind = [None, *plans]
+        launches = tuple(
+            _by_library(launch, planned, root) if planned else replace(launch, overlaps=launch.overlaps and not ahead)
+            for launch, planned, ahead in zip(self.launches, plans, behind, strict=False)
+        )
+        more = ((TensorSpec("workspace", "i8", ("bytes",), (size,)), (size,)),) if size else ()
+        return replace(self, allocated=(*self.allocated, *more), launches=launches)
 
     def on_gpu(self, fits: Callable[[BoundLaunch], bool], *, overlaps: bool) -> Bound:
         """The launches to make on a GPU that has room for all blocks of a cooperative launch where ``fits`` says so.
@@ -92,6 +126,14 @@ class Bound:
         chosen[:first] = [replace(launch, overlaps=False) for launch in chosen[:first]]
         used = {root for launch in chosen for _, root, _ in launch.pointers}
         return replace(self, launches=tuple(chosen), zeroed=tuple(zero for zero in self.zeroed if zero[0] in used))
+
+
+def _by_library(launch: BoundLaunch, planned: Planned, workspace: int) -> BoundLaunch:
+    """``workspace``: the root that it is."""
+    places = launch.product.places if launch.product else ()
+    roots = [*places, (workspace, 0)] if planned.workspace else places
+    pointers = tuple((number, root, offset) for number, (root, offset) in enumerate(roots))
+    return replace(launch, pointers=pointers, described=(), overlaps=False, planned=planned)
 
 
 def bind(plan: LaunchPlan, inputs: Sequence[Layout], given: Mapping[str, int]) -> Bound:
@@ -166,7 +208,22 @@ class _Binder:
             else:
                 image[parameter] = _number(launch, text, layouts, self.sizes)
         flags = (launch.overlaps, launch.cooperative, launch.unless, launch.persistent)
-        return BoundLaunch(launch.kernel, grid, tuple(image), tuple(pointers), tuple(described), *flags)
+        product = self._product(launch, operands) if launch.product else None
+        return BoundLaunch(launch.kernel, grid, tuple(image), tuple(pointers), tuple(described), *flags, product)
+
+    def _product(self, launch: Launch, operands: Sequence[Place]) -> Product | None:
+        """The launch as one of BLAS's products, if it is one at these sizes and strides."""
+        specs = [self.plan.tensors[name] for name in launch.operands]
+        dims = [tuple(Dim.parse(text).name for text in spec.dims) for spec in specs]
+        offsets = [place.offset * BYTES[spec.dtype] for place, spec in zip(operands, specs, strict=True)]
+        whole = zip(dims, specs, operands, offsets, strict=True)
+        factors = [Factor(names, spec.dtype, place.layout, offset) for names, spec, place, offset in whole]
+        result = launch.operands.index(launch.outputs[0])
+        order = [*(number for number in range(len(factors)) if number != result), result]
+        gemm = gemm_of([factors[number] for number in order])
+        if gemm is None:
+            return None
+        return Product(gemm, tuple((operands[order[n]].root, offsets[order[n]]) for n in gemm.order))
 
     def _described(self, launch: Launch, parameter: int, spec: DescriptorSpec) -> Described:
         name = launch.operands[spec.operand]

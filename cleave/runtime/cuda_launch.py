@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from cleave.runtime.cublas import ProductLauncher
 from cleave.runtime.cuda_bind import Bound, BoundLaunch, Described
 from cleave.runtime.cuda_driver import INVALID_CONTEXT, Driver, TensorMap
 
@@ -119,7 +120,7 @@ class _DescribedAt:
     """A tensor descriptor of a launch; ``known`` has the tensor maps by address."""
 
     launch: BoundLaunch
-    launcher: Launcher
+    launcher: Launcher | ProductLauncher
     entry: Described
     number: int
     known: dict[int, TensorMap] = field(default_factory=dict[int, TensorMap])
@@ -139,7 +140,9 @@ class Slot:
     All launches have their pointers in one table: the addresses of the ``roots``, then those of parts of them.
     """
 
-    def __init__(self, bound: Bound, launchers: Sequence[Launcher], map_of: MapOf, roots: int) -> None:
+    def __init__(
+        self, bound: Bound, launchers: Sequence[Launcher | ProductLauncher], map_of: MapOf, roots: int
+    ) -> None:
         self._launchers, self._map_of = tuple(launchers), map_of
         pairs = list(zip(bound.launches, launchers, strict=True))
         pointers = [(at, parameter, r, o) for launch, at in pairs for parameter, r, o in launch.pointers]

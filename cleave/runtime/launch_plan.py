@@ -71,6 +71,9 @@ class Launch:
     ``cooperative``: all its blocks must run at once. ``unless``: the kernel of a cooperative launch; this one is made
     only where there is no room for all blocks of that. ``persistent``: its blocks go through the tiles of the grid by
     themselves, so that no more are launched than run at once.
+
+    ``product``: it computes its output as the plain product of its two other operands, summed over the dims that the
+    output has not, and a library makes it where there is one.
     """
 
     kernel: str
@@ -84,6 +87,7 @@ class Launch:
     cooperative: bool = False
     unless: str = ""
     persistent: bool = False
+    product: bool = False
     kind: Literal["launch"] = "launch"
 
 
@@ -221,7 +225,11 @@ def _check_names(plan: LaunchPlan) -> None:
 
 
 def _check_positions(launch: Launch) -> None:
-    """CleaveError where an argument is an operand that the launch has not."""
+    """CleaveError where an argument is an operand that the launch has not, or a product is none of two tensors."""
+    if launch.product and (len(launch.operands), len(launch.outputs)) != (3, 1):
+        raise CleaveError(
+            f"the launch plan says that {launch.kernel} is a product, which has two operands and a result"
+        )
     for text in launch.arguments:
         kind, _, number = text.partition(":")
         if kind == "in" and not (number.isdecimal() and int(number) < len(launch.operands)):

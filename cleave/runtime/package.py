@@ -30,8 +30,8 @@ from cleave.runtime.remembered import Remembered
 if TYPE_CHECKING:
     from cleave.runtime.call import Operands
 
-FORMAT, READ = 2, (1, 2)
-"""What is written, and what is read: 1 had no layouts of arguments."""
+FORMAT, READ = 3, (1, 2, 3)
+"""What is written, and what is read: 1 had no layouts of arguments, 2 no products by libraries."""
 _INDEX = "package.json"
 _MALFORMED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
 """What reading a damaged file raises; RuntimeError for encryption and unknown compression."""
@@ -64,6 +64,15 @@ class Variant:
 
         found = symbols_of(self.plan)
         return found - self.parts.around_only(self.plan) if self.parts else found
+
+    def library(self) -> list[str]:
+        """What is made by a library here, or by the plan's own kernels for want of one: a line for each such launch."""
+        from cleave.runtime.cublas import shared_cublas
+
+        names = dict.fromkeys(launch.kernel for launch in self.plan.possible_launches if launch.product)
+        found = shared_cublas() if names else ""
+        how = f"its kernel, for {found}" if isinstance(found, str) else f"{found}, in place of its kernel"
+        return [f"the product {name} is made by {how}" for name in names]
 
     def distance(self, sizes: Mapping[str, int]) -> float:
         """How far from the sizes it was made for these are: the sum of the logarithms of their ratios."""
@@ -163,6 +172,11 @@ class Package:
             self._remarked.add(text)
             advice = f"layouts=[{{{text}}}] of Function.package makes kernels that read them where they lie"
             warnings.warn(f"package '{self.name}' copies arguments at each call; {advice}", stacklevel=4)
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """By kernel, why calls on a GPU have launched it although a library might have made its product."""
+        return self._programs.kept
 
     def nearest(self, sizes: Mapping[str, int]) -> Variant:
         """The variant for sizes nearest to these."""

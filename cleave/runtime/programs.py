@@ -21,6 +21,12 @@ class Programs:
         self._made: dict[tuple[int, str], tuple[Variant, Program]] = {}  # the variant is kept: its id is the key
         self._lock = threading.RLock()
 
+    @property
+    def kept(self) -> dict[str, str]:
+        """Of all programs that were made."""
+        with self._lock:
+            return {name: why for _, program in self._made.values() for name, why in program.kept.items()}
+
     def __call__(self, variant: Variant) -> Program:
         """The program for the current GPU."""
         driver = shared_driver()

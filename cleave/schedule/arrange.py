@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cleave.dialects.graph import Value
 from cleave.schedule.cost import Cost, cost_of, known_of, workload
 from cleave.schedule.overlap import overlapping, triggering
+from cleave.schedule.product import is_product, written
 from cleave.schedule.region import region_of
 from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes
 from cleave.schedule.share import Pair, Shared, emit_shared
@@ -51,15 +51,22 @@ class _Arrangement:
             **self.graph.extents,
         }
         boundary = frozenset(self.plain.allocated)
-        self.regions = [region_of(_outputs(launch), boundary, self.graph.extents) for launch in self.plain.launches]
+        self.regions = [region_of(written(launch), boundary, self.graph.extents) for launch in self.plain.launches]
 
     def program(self) -> TileProgram:
         choices = list(self._choices()) if self.options.combine in ("share", "auto") else []
-        launches = self.plain.launches
+        launches = self._launches()
         if self.options.combine != "plain" and self.options.target.overlaps_launches:
             launches = overlapping(launches)
         counters = tuple(choice.shared.counters for choice in choices)
         return replace(self.plain, launches=tuple(self._merged(launches, choices)), counters=counters)
+
+    def _launches(self) -> tuple[Launch, ...]:
+        """One after the other; plain products are a library's if that is asked for."""
+        if not self.options.library:
+            return self.plain.launches
+        pairs = zip(self.plain.launches, self.regions, strict=True)
+        return tuple(replace(launch, product=is_product(region)) for launch, region in pairs)
 
     def _merged(self, launches: Sequence[Launch], choices: Sequence[_Choice]) -> Iterator[Launch]:
         """Ahead of two launches that are one launch elsewhere, that one."""
@@ -70,9 +77,9 @@ class _Arrangement:
                 kernel, rest = replace(emitted.kernel, name=f"{name}_shared"), launches[index + 2 :]
                 kernel = triggering(kernel, rest[0].kernel) if rest and rest[0].overlaps else kernel
                 yield Launch(kernel, emitted.operands, cooperative=True)
-                yield replace(launch, unless=f"{name}_shared")
+                yield replace(launch, unless=f"{name}_shared", product=False)
             elif index - 1 in shared:
-                yield replace(launch, unless=f"{launches[index - 1].kernel.name}_shared")
+                yield replace(launch, unless=f"{launches[index - 1].kernel.name}_shared", product=False)
             else:
                 yield launch
 
@@ -145,9 +152,3 @@ class _Arrangement:
     def _size(self, pair: Pair, name: str) -> int:
         sizes = {dim.name: dim.size for value in pair.parts.outputs for dim in value.dims}
         return sizes[name].evaluate(self.sizes)
-
-
-def _outputs(launch: Launch) -> tuple[Value, ...]:
-    """What the launch's kernel writes, in its order."""
-    held = dict(zip(launch.kernel.arguments, launch.operands, strict=True))
-    return tuple(held[argument] for argument in launch.kernel.outputs)

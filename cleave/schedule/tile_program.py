@@ -131,7 +131,7 @@ class Launch:
 
     ``overlaps``: it may start before the launch in front of it is complete; its kernel waits for that itself.
     ``cooperative``: all its blocks run at once. ``unless``: the kernel of a cooperative launch, without which (the GPU
-    has no room for all its blocks) this launch is made.
+    has no room for all its blocks) this launch is made. ``product``: a library makes it where there is one.
     """
 
     kernel: Kernel
@@ -139,6 +139,7 @@ class Launch:
     overlaps: bool = False
     cooperative: bool = False
     unless: str = ""
+    product: bool = False
 
 
 @dataclass(frozen=True, eq=False)

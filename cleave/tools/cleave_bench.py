@@ -58,6 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument(
         "--warp-specialise", action=argparse.BooleanOptionalAction, help="by default only of several candidates"
     )
+    prepare.add_argument(
+        "--library",
+        action=argparse.BooleanOptionalAction,
+        help="cuBLAS for plain products, by default among candidates",
+    )
     prepare.add_argument("--jobs", type=positive, default=1, help="processes")
     prepare.add_argument("--seconds", type=_seconds, default=math.inf, help="after which no further package is begun")
     prepare.add_argument("--keep", action="store_true", help="leave packages that are there as they are")
@@ -149,6 +154,7 @@ def _prepare(parsed: argparse.Namespace) -> int:
         candidates=parsed.candidates,
         jobs=parsed.jobs,
         warp_specialise=parsed.warp_specialise,
+        library=parsed.library,
         seconds=parsed.seconds,
         keep=parsed.keep,
     )

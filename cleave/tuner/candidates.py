@@ -23,6 +23,7 @@ from cleave.runtime.package import Variant
 from cleave.schedule.arrange import arranged
 from cleave.schedule.candidates import distinct
 from cleave.schedule.cost import program_cost
+from cleave.schedule.product import products
 from cleave.schedule.scheduler import (
     COARSE,
     Candidate,
@@ -36,12 +37,16 @@ from cleave.schedule.tile_program import TileProgram
 
 SPARE = 3
 """Programs that are chosen for each one wanted, some of which may prove equal."""
+BY_CUBLAS = "cuBLAS"
+"""With which labels begin of programs that call it, behind which its launches are named."""
 DEPTH = 4
 """Candidates of a launch that are looked at, as a multiple of the programs wanted."""
 ALTERNATIVES = 4
 """Alternatives of which schedules are tried: those of least predicted time."""
 FORM = 0.25
 """Share of the programs that each form has at least: with warp-specialised kernels, and without."""
+LIBRARY = 2
+"""Programs with a library's products, at most: those of least predicted time that write different values to memory."""
 SHARE = (0.5, 1.0, 2.0)
 """Split counts that are tried, as multiples of the model's choice."""
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.05
@@ -53,7 +58,7 @@ the same values to memory, and for each one with the same tiles: what the model 
 class Choice:
     """One program; ``seconds`` are predicted. Programs with the same ``kernels`` or the same ``tiles`` are alike.
 
-    ``warp_specialised``: whether any of its kernels is.
+    ``warp_specialised``: whether any of its kernels is. ``library``: its plain products are a library's.
     """
 
     label: str
@@ -62,12 +67,14 @@ class Choice:
     kernels: Hashable
     tiles: Hashable
     warp_specialised: bool = False
+    library: bool = False
 
 
-def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> list[Choice]:
+def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, library: bool = False) -> list[Choice]:
     """``count`` programs of little predicted time and some variety, the model's choice first.
 
-    ``graphs``: the source and its alternatives. CleaveError, located, where none can be scheduled.
+    ``graphs``: the source and its alternatives. ``library``: with plain products by a library, too, right behind the
+    first one. CleaveError, located, where none can be scheduled.
     """
     rough: dict[float, int] = {}
     failure: CleaveError | None = None
@@ -83,7 +90,20 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int) -> li
     for _, index in sorted(rough.items())[:ALTERNATIVES]:
         for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings)):
             found += _of_kernels(index, place, scheduled, options, count)
-    return _varied(sorted(found, key=lambda choice: choice.seconds), count)
+    ranked = sorted(found, key=lambda choice: choice.seconds)
+    taken = _varied(ranked, count)
+    return [*taken[:1], *(_by_library(ranked) if library else ()), *taken[1:]][:count]
+
+
+def _by_library(ranked: Sequence[Choice]) -> list[Choice]:
+    """The first programs in which a launch is a plain product, with these made by a library."""
+    found: list[Choice] = []
+    for choice in {choice.kernels: choice for choice in reversed(ranked)}.values():
+        plain = products(choice.scheduled.program)
+        if any(plain):
+            which = ", ".join(f"k{number}" for number, is_plain in enumerate(plain) if is_plain)
+            found.append(replace(choice, library=True, label=f"{BY_CUBLAS} {which}, {choice.label}"))
+    return sorted(found, key=lambda choice: choice.seconds)[:LIBRARY]
 
 
 def _varied(ranked: Sequence[Choice], count: int) -> list[Choice]:
@@ -179,11 +199,13 @@ def variants(
     targets: Sequence[Target] = (),
     *,
     ablations: bool = False,
+    library: bool = False,
 ) -> list[Variant]:
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    ``ablations``: the first that is warp-specialised is there without each part of that form, too.
+    ``ablations``: the first that is warp-specialised is there without each part of that form, too. ``library``: as of
+    ``choices``.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -196,7 +218,8 @@ def variants(
             for func in pass_.admitted(group)
         ]
         forms = list(each_ablation()) if ablations else [Form()]
-        lowered = _lowered_choices(choices(graphs, options, SPARE * count), options, count, forms, ctx)
+        ranked = choices(graphs, options, SPARE * count, library=library and count > 1)
+        lowered = _lowered_choices(ranked, options, count, forms, ctx)
         found: list[Variant] = []
         failure: CleaveError | None = None
         for label, each in lowered:
@@ -220,7 +243,7 @@ def _lowered_choices(
     found: dict[str, tuple[str, ir.Module]] = {}
     programs = 0
     for choice in ranked:
-        program = arranged(choice.scheduled, options)
+        program = arranged(choice.scheduled, replace(options, library=choice.library))
         if choice.warp_specialised:
             modules = list(_specialised(program, choice.label, ctx, forms))
             forms = forms[:1] if modules else forms

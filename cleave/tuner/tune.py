@@ -16,6 +16,8 @@ from cleave.tuner.store import Measured, Store
 
 Check = Callable[[Sequence[Any]], str]
 """What is wrong with results; empty if nothing is."""
+NO_LIBRARY = "no product of a library"
+"""With which it begins why a program was not measured whose launches a library was to make and did not."""
 RUNS = 3
 """Runs whose results must agree to the bit."""
 
@@ -54,7 +56,8 @@ def tune(
                 store.record(key, variant.label, result)
         if store and result.microseconds is not None:
             single = replace(package, variants=(variant,))
-            store.keep(key, what, result.microseconds, single.to_bytes())
+            by = " by cuBLAS" * any(launch.product for launch in variant.plan.launches)
+            store.keep(key, f"{what}{by}", result.microseconds, single.to_bytes())
         each = (time.monotonic() - started) / max(1, measured_now)
         unknown = sum(later.label not in known for later in package.variants[number + 1 :])
         yield Progress(number + 1, len(package.variants), variant.label, result, each * unknown)
@@ -78,6 +81,8 @@ def measure(
             raise
         except CleaveError as error:
             return Measured(None, error.message)
+        if single.kept:
+            return Measured(None, f"{NO_LIBRARY}: {'; '.join(dict.fromkeys(single.kept.values()))}")
         problem = check(runs[0])
         if not problem and not all(bool((a == b).all()) for run in runs[1:] for a, b in zip(runs[0], run, strict=True)):
             problem = "runs differ"

@@ -30,6 +30,7 @@ from cleave.tuner.attempts import VARIABLE
 
 TIMES = {"cleave": 10.0, "eager": 20.0, "compile": 15.0}
 ROW = Row("matmul", "decode_16", "", {"m": 16}, 2e9, 4_000_000, 1e-3, "", TIMES)
+BY_CUBLAS = replace(ROW, shape="decode_64", library="matmul__k0")
 WRONG = replace(
     ROW, shape="decode_32", wrong="error 1.0e-01, 4.0e-03 is allowed", error=0.1, microseconds={"eager": 5.0}
 )
@@ -61,7 +62,8 @@ def test_ratios() -> None:
 
 
 def test_the_table_says_what_was_wrong_and_what_parts_are_worth() -> None:
-    text = table([ROW, WRONG, ABLATED], 4e12)
+    text = table([ROW, WRONG, ABLATED, BY_CUBLAS], 4e12)
+    assert "| matmul | decode_64 | 10.0 (cuBLAS) | compile | 15.0 | 1.50 |" in text
     assert "| matmul | decode_16 | 10.0 | compile | 15.0 | 1.50 | 400 | 200 | 25% | 1.0e-03 |" in text
     assert "WRONG: error 1.0e-01" in text
     assert "| matmul | 1.50 | 1.50 | 1.50 |" in text

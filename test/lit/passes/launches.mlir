@@ -126,3 +126,15 @@ func.func @counters(%a: !A, %i: index) {
   %0 = "cleave.alloc"() {contents = "one"} : () -> !A
   return
 }
+
+// -----
+
+!A = tensor<?xf32, #cleave.dims<["m"]>>
+func.func @of_one(%a: !A) {
+  // expected-error @+1 {{'moves' is said to be a product, which has two operands and a result}}
+  func.call @moves(%a, %a) {cleave.grid = ["1"], cleave.product} : (!A, !A) -> ()
+  return
+}
+func.func private @moves(%a: !A, %b: !A {cleave.out}) attributes {cleave.kernel} {
+  return
+}
