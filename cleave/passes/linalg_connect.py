@@ -180,7 +180,7 @@ class Connector:
 
     def connect_reshape(self, number: int, op: ir.Operation) -> None:
         old, new = self.axes(op.operands[0]), self.axes(op.results[0])
-        self.reshapes[number] = reshape_groups(op, lambda a, b: self.classes.find(a) == self.classes.find(b))
+        self.reshapes[number] = reshape_groups(op, self._same)
         for left, right in self.reshapes[number]:
             if len(left) == len(right):
                 self._unite(old[left[0]], new[right[0]])
@@ -202,10 +202,42 @@ class Connector:
             self._unite(one, other)
 
     def connect_slice(self, number: int, op: ir.Operation) -> None:
-        """A static slice: the axes that it does not cut stay what they are."""
-        for axis, (one, other) in enumerate(zip(self.axes(op.operands[0]), self.axes(op.results[0]), strict=True)):
-            if slice_range(op, axis) is None:
-                self._unite(one, other)
+        """The axes that a slice does not cut stay what they are."""
+        nodes = self.axes(op.operands[0])
+        for axis, other in zip(kept_axes(op, op.results[0]), self.axes(op.results[0]), strict=True):
+            if self.slice_range(op, axis) is None:
+                self._unite(nodes[axis], other)
+
+    def slice_range(self, op: ir.Operation, axis: int) -> tuple[int, int] | None:
+        """Offset and size on an axis that an extract_slice cuts; None where it takes all. Unraisable if not known."""
+        offset, size, stride = (_slice_part(op, key, axis) for key in ("offsets", "sizes", "strides"))
+        literals = isinstance(offset, int) and isinstance(stride, int) and stride == 1
+        if literals and offset == 0 and self._is_extent(size, op, axis):
+            return None
+        if not literals or not isinstance(size, int):
+            raise Unraisable("a slice whose offsets and sizes are no literals, or whose stride is not 1")
+        return offset, size
+
+    def _is_extent(self, size: ir.Value | int, op: ir.Operation, axis: int) -> bool:
+        """Whether a size is that of the sliced axis, as far as is known."""
+        if isinstance(size, int):
+            return size == shape_of(op.operands[0])[axis]
+        counted = extent_of(size)
+        return counted is not None and self._same(counted, (op.operands[0], axis))
+
+    def _same(self, one: Hashable, other: Hashable) -> bool:
+        return self.classes.find(one) == self.classes.find(other)
+
+    def connect_concat(self, number: int, op: ir.Operation) -> None:
+        """The axes beside the joined one are one dim each; of the joined one the size is at least known as a sum."""
+        joined, whole = concat_axis(op), self.axes(op.results[0])
+        for index, operand in enumerate(op.operands):
+            for axis, (node, other) in enumerate(zip(self.axes(operand), whole, strict=True)):
+                if axis != joined and not self.classes.unite(other, node):
+                    self.renames[number, index, axis] = other
+                    self.classes.define_rename(node, other)
+        if shape_of(op.results[0])[joined] is None:
+            self.classes.define_sum(whole[joined], [self.axes(operand)[joined] for operand in op.operands])
 
     def name(self, tensors: Sequence[ir.Value]) -> Names:
         """Names by role in contractions first, then by position in ``tensors``, then whatever is left."""
@@ -256,16 +288,33 @@ class Connector:
         )
 
 
-def slice_range(op: ir.Operation, axis: int) -> tuple[int, int] | None:
-    """Offset and size on an axis that an extract_slice cuts; None where it takes all. Unraisable unless static."""
-    marker = ir.ShapedType.get_dynamic_size()
-    offset, size, stride = (list(op.attributes[f"static_{key}"])[axis] for key in ("offsets", "sizes", "strides"))  # pyright: ignore
-    source, result = shape_of(op.operands[0]), shape_of(op.results[0])
-    if len(source) != len(result):
-        raise Unraisable("a slice that drops axes")
-    if stride != 1 or marker in (offset, size):
-        raise Unraisable("a slice whose offsets and sizes are no literals, or whose stride is not 1")
-    return None if offset == 0 and size == source[axis] else (offset, size)
+def concat_axis(op: ir.Operation) -> int:
+    """The axis along which a ``tensor.concat`` joins."""
+    return ir.IntegerAttr(op.attributes["dim"]).value
+
+
+def kept_axes(op: ir.Operation, small: ir.Value) -> list[int]:
+    """The axes of a slice that the tensor cut out or written has: all but some of which it is one element."""
+    sizes: list[int] = list(op.attributes["static_sizes"])  # pyright: ignore
+    shape = shape_of(small)
+    surplus, kept = len(sizes) - len(shape), list[int]()
+    for axis, size in enumerate(sizes):
+        if surplus and size == 1 and (len(kept) == len(shape) or shape[len(kept)] != 1):
+            surplus -= 1
+        else:
+            kept.append(axis)
+    return kept
+
+
+def _slice_part(op: ir.Operation, what: str, axis: int) -> ir.Value | int:
+    """The offset, size or stride of a slice on an axis: a literal, or the operand that says it."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    static: list[int] = list(op.attributes[f"static_{what}"])  # pyright: ignore
+    if static[axis] != dynamic:
+        return static[axis]
+    segments = list(op.attributes["operandSegmentSizes"])  # pyright: ignore
+    first = sum(segments[: ("source", "offsets", "sizes", "strides").index(what)])
+    return op.operands[first + static[:axis].count(dynamic)]
 
 
 _RULES: dict[str, Callable[[Connector, int, ir.Operation], None]] = {
@@ -276,4 +325,5 @@ _RULES: dict[str, Callable[[Connector, int, ir.Operation], None]] = {
     "tensor.reshape": Connector.connect_reshape,
     "tensor.cast": Connector.connect_cast,
     "tensor.extract_slice": Connector.connect_slice,
+    "tensor.concat": Connector.connect_concat,
 }

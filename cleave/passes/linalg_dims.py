@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add, mul
 
 from cleave.dialects.dims import Dim, Size, const, sym
 
@@ -32,6 +34,7 @@ class DimClasses:
         self._apart: dict[Hashable, set[Hashable]] = {}
         self.extents: dict[Hashable, int] = {}
         self.products: dict[Hashable, tuple[Hashable, ...]] = {}
+        self.sums: dict[Hashable, tuple[Hashable, ...]] = {}
         self.renames: list[tuple[Hashable, Hashable]] = []
 
     def find(self, node: Hashable) -> Hashable:
@@ -64,7 +67,7 @@ class DimClasses:
         self._apart.setdefault(a, set()).update(self._apart.get(b, ()))
         for other in self._apart.get(b, set()):
             self._apart.setdefault(self.find(other), set()).add(a)
-        for table in (self.extents, self.products):
+        for table in (self.extents, self.products, self.sums):
             if b in table:
                 table.setdefault(a, table.pop(b))  # pyright: ignore[reportArgumentType, reportCallIssue]
         return True
@@ -76,6 +79,10 @@ class DimClasses:
         if extents == others and None not in extents:
             for one, other in zip(known, factors, strict=True):
                 self.unite(one, other)
+
+    def define_sum(self, whole: Hashable, parts: Sequence[Hashable]) -> None:
+        """``whole`` is ``parts`` one after the other, its size only known as the sum of theirs."""
+        self.sums.setdefault(self.find(whole), tuple(parts))
 
     def unite_equal_products(self) -> None:
         """Two mergers of the same factors are one dim."""
@@ -154,24 +161,26 @@ class Names:
 
 
 def named_dims(names: Names) -> dict[str, Dim]:
-    """Each name's dim. Its size is the symbol of the name, or what the program says: 1, a product, another's."""
+    """Each name's dim. Its size is the symbol of the name, or what the program says: 1, a product, a sum, another's."""
     classes = names.classes
     order = list(names.by_class)
     group_of = {root: sorted(group, key=order.index) for group in classes.same_size() for root in group}
-    products = {classes.find(whole): factors for whole, factors in classes.products.items()}
+    derived = {
+        classes.find(whole): (combine, parts)
+        for combine, table in ((mul, classes.products), (add, classes.sums))
+        for whole, parts in table.items()
+    }
 
     def size(node: Hashable, above: tuple[Hashable, ...] = ()) -> Size:
         root = classes.find(node)
         group = group_of.get(root, [root])
         if classes.extent(root) == 1:
             return const(1)
-        factors = next((products[member] for member in group if member in products), ())
-        if not factors or group[0] in above:
+        found = next((derived[member] for member in group if member in derived), None)
+        if found is None or group[0] in above:
             return sym(names.by_class[group[0]])
-        result = const(1)
-        for factor in factors:
-            result = result * size(factor, (*above, group[0]))
-        return result
+        combine, parts = found
+        return reduce(combine, (size(part, (*above, group[0])) for part in parts))
 
     return {name: Dim(name, size(root)) for root, name in names.by_class.items()}
 

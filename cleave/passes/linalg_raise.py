@@ -7,18 +7,19 @@ from functools import partial
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import Dim, Size, const
 from cleave.errors import CleaveError
 from cleave.passes.emitter import Emitter
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
 from cleave.passes.linalg_body_raise import BodyRaiser
 from cleave.passes.linalg_connect import (
     Connector,
+    concat_axis,
     groups_of,
     is_nameable,
+    kept_axes,
     real_axes,
     shape_of,
-    slice_range,
     undone_collapse,
 )
 from cleave.passes.linalg_dims import Names, named_dims, static_extents
@@ -90,7 +91,7 @@ class Raiser:
             self.emitter.before(op)
             rule(self, number, op)
         elif tensor_args(op) and op.name not in _NEUTRAL:
-            raise Unraisable("no tensor op of ours says what it does")
+            raise Unraisable(_REASONS.get(op.name, "no tensor op of ours says what it does"))
         elif op.regions or op.name.startswith(("cf.", "func.call")):
             raise Unraisable("it is no computation on tensors")
 
@@ -253,13 +254,57 @@ class Raiser:
 
     def raise_slice(self, number: int, op: ir.Operation) -> None:
         value = self.tensor(op.operands[0])
-        names, results = self.dim_names(op.operands[0]), self.dim_names(op.results[0])
-        for axis, (old, new) in enumerate(zip(names, results, strict=True)):
-            range_ = slice_range(op, axis)
-            if range_ is not None and old in self.emitter.names(value):
-                into = str(self.emitter.dims[new])
-                value = self.emitter.emit("slice", value, dim=old, into=into, offset=str(range_[0]))
+        results = dict(zip(kept_axes(op, op.results[0]), self.dim_names(op.results[0]), strict=True))
+        for axis, old in enumerate(self.dim_names(op.operands[0])):
+            if old not in self.emitter.names(value):
+                continue
+            range_, new = self.connector.slice_range(op, axis), results.get(axis)
+            if range_ is not None:
+                into = new or self._new_dim(f"{old}_1", const(1))
+                value = self.emitter.emit(
+                    "slice", value, dim=old, into=str(self.emitter.dims[into]), offset=str(range_[0])
+                )
+                old = into
+            if new is None:
+                value = self.without(value, [old])
         self.encoded[op.results[0]] = value
+
+    def raise_concat(self, number: int, op: ir.Operation) -> None:
+        joined, names = concat_axis(op), self.dim_names(op.results[0])
+        whole = names[joined]
+        value, name = self._part(number, op, 0, whole)
+        for index in range(1, len(op.operands)):
+            last = index + 1 == len(op.operands)
+            other, second = self._part(number, op, index, whole, taken=name)
+            into = whole if last else self._new_dim(f"{name}_{second}", self._size(name) + self._size(second))
+            value = self.emitter.emit("concat", value, other, dims=[name, second], into=str(self.emitter.dims[into]))
+            name = into
+        self.encoded[op.results[0]] = value
+
+    def _part(self, number: int, op: ir.Operation, index: int, whole: str, taken: str = "") -> tuple[ir.Value, str]:
+        """An operand of a concat with the dims that the result has beside the joined one, and what that is called."""
+        joined, operand = concat_axis(op), op.operands[index]
+        names = self.dim_names(operand)
+        value = self.emitter.laid_out(self.tensor(operand), names)
+        pairs = {
+            names[axis]: self.names.name(self.connector.renames[number, index, axis])
+            for axis in range(len(names))
+            if (number, index, axis) in self.connector.renames
+        }
+        name = names[joined]
+        if name in (whole, taken) or name in pairs.values():
+            pairs[name] = self._new_dim(f"{name}_{index}", self._size(name))
+        return self.renamed(value, pairs), pairs.get(name, name)
+
+    def _size(self, name: str) -> Size:
+        return self.emitter.dims[name].size
+
+    def _new_dim(self, name: str, size: Size) -> str:
+        """A dim of its own, called ``name`` if that is free."""
+        names = (name, *(f"{name}_{number}" for number in range(len(self.emitter.dims) + 1)))
+        free = next(each for each in names if each not in self.emitter.dims)
+        self.emitter.dims[free] = Dim(free, size)
+        return free
 
     # --- removal -----------------------------------------------------------------------------------------------------
 
@@ -327,6 +372,9 @@ class Raiser:
         self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
 
 
+_REASONS = {
+    "tensor.insert_slice": "it cuts several axes, leaves elements unwritten, or its extents are no literals",
+}
 _RULES = {
     "arith.constant": Raiser.raise_constant,
     "linalg.generic": Raiser.raise_generic,
@@ -336,4 +384,5 @@ _RULES = {
     "tensor.reshape": Raiser.raise_reshape,
     "tensor.cast": Raiser.raise_cast,
     "tensor.extract_slice": Raiser.raise_slice,
+    "tensor.concat": Raiser.raise_concat,
 }

@@ -190,12 +190,13 @@ EXTENTS = (2, 3)  # few, so that axes of equal extent meet in every role
 
 @st.composite
 def programs(draw: st.DrawFn) -> str:
-    """A function of one to four generics over a growing pool of f32 tensors."""
+    """A function of one to four generics and slices over a growing pool of f32 tensors."""
     pool = [(f"%x{i}", tuple(draw(st.lists(st.sampled_from(EXTENTS), min_size=1, max_size=3)))) for i in range(2)]
     arguments = ", ".join(f"{name}: {tensor(shape)}" for name, shape in pool)
     lines: list[str] = []
     for number in range(draw(st.integers(1, 4))):
-        pool.append(draw(generics(f"%r{number}", pool, lines)))
+        step = generics if draw(st.integers(0, 2)) else pieces
+        pool.append(draw(step(f"%r{number}", pool, lines)))
     results = pool[-2:]
     lines.append(f"return {', '.join(n for n, _ in results)} : {', '.join(tensor(s) for _, s in results)}")
     types = ", ".join(tensor(shape) for _, shape in results)
@@ -243,7 +244,53 @@ def generics(draw: st.DrawFn, name: str, pool: list[tuple[str, tuple[int, ...]]]
     return name, shape
 
 
-@settings(max_examples=120, deadline=None)
+@st.composite
+def pieces(draw: st.DrawFn, name: str, pool: list[tuple[str, tuple[int, ...]]], lines: list[str]
+           ) -> tuple[str, tuple[int, ...]]:  # fmt: skip
+    """Append slices of one tensor to ``lines``, and what one of the ops makes of them."""
+    source, shape = draw(st.sampled_from([each for each in pool if each[1]]))
+    axis = draw(st.integers(0, len(shape) - 1))
+
+    def resized(extent: int) -> tuple[int, ...]:
+        return (*shape[:axis], extent, *shape[axis + 1 :])
+
+    def region(extent: int, offset: int) -> str:
+        offsets = [offset if each == axis else 0 for each in range(len(shape))]
+        return f"{offsets} {list(resized(extent))} {[1] * len(shape)}"
+
+    def cut(result: str, extent: int, kept: tuple[int, ...] | None = None) -> tuple[str, tuple[int, ...]]:
+        place = region(extent, draw(st.integers(0, shape[axis] - extent)))
+        kept = resized(extent) if kept is None else kept
+        lines.append(f"{result} = tensor.extract_slice {source}{place} : {tensor(shape)} to {tensor(kept)}")
+        return result, kept
+
+    kind = draw(st.sampled_from(("slice", "select", "concat", "insert", "chain")))
+    extent = draw(st.integers(1, shape[axis]))
+    if kind == "slice":
+        return cut(name, extent)
+    if kind == "select":
+        return cut(name, 1, (*shape[:axis], *shape[axis + 1 :]))
+    parts = [cut(f"{name}_{i}", draw(st.integers(1, shape[axis]))) for i in range(draw(st.integers(1, 3)))]
+    if kind == "insert":
+        (part, small), (whole, large) = parts[0], (source, shape)
+        place = region(small[axis], draw(st.integers(0, shape[axis] - small[axis])))
+        lines.append(f"{name} = tensor.insert_slice {part} into {whole}{place} : {tensor(small)} into {tensor(large)}")
+        return name, large
+    total = resized(sum(small[axis] for _, small in parts))
+    if kind == "concat":
+        operands, types = ", ".join(part for part, _ in parts), ", ".join(tensor(small) for _, small in parts)
+        lines.append(f"{name} = tensor.concat dim({axis}) {operands} : ({types}) -> {tensor(total)}")
+        return name, total
+    lines.append(f"{name}_e0 = tensor.empty() : {tensor(total)}")
+    offset, names = 0, [*(f"{name}_e{i}" for i in range(len(parts))), name]
+    for into, result, (part, small) in zip(names, names[1:], parts, strict=False):
+        types = f"{tensor(small)} into {tensor(total)}"
+        lines.append(f"{result} = tensor.insert_slice {part} into {into}{region(small[axis], offset)} : {types}")
+        offset += small[axis]
+    return name, total
+
+
+@settings(max_examples=160, deadline=None)
 @given(programs())
 def test_random_programs_are_equal(text: str) -> None:
     case = imported(text)

@@ -641,3 +641,85 @@ func.func @rotary(%x: tensor<?x6xf32>, %y: tensor<?x6xf32>, %frequency: tensor<6
   } -> tensor<?x6xf32>
   return %0 : tensor<?x6xf32>
 }
+
+// -----
+
+// Rotary embedding as exporters write it: halves of a head, one of them negated, joined the other way round.
+
+// CHECK-LABEL: func.func @halves
+// CHECK-DAG: %[[A:.*]] = "cleave.slice"(%[[X:.*]]) {dim = "n", into = "[[P:.*]]", offset = "0"}
+// CHECK-DAG: %[[B:.*]] = "cleave.slice"(%[[X]]) {dim = "n", into = "[[Q:.*]]", offset = "3"}
+// CHECK: %[[NEGATED:.*]] = "cleave.neg"(%[[B]])
+// CHECK: %[[JOINED:.*]] = "cleave.concat"(%[[NEGATED]], %[[A]]) {dims = ["[[Q]]", "[[P]]"], into = "{{.*}}"}
+// CHECK: "cleave.mul"(%[[JOINED]], %{{.*}})
+func.func @halves(%x: tensor<4x?x6xf32>, %sine: tensor<?x6xf32>) -> tensor<4x?x6xf32> {
+  %c1 = arith.constant 1 : index
+  %m = tensor.dim %x, %c1 : tensor<4x?x6xf32>
+  %a = tensor.extract_slice %x[0, 0, 0] [4, %m, 3] [1, 1, 1] : tensor<4x?x6xf32> to tensor<4x?x3xf32>
+  %b = tensor.extract_slice %x[0, 0, 3] [4, %m, 3] [1, 1, 1] : tensor<4x?x6xf32> to tensor<4x?x3xf32>
+  %negated = arith.negf %b : tensor<4x?x3xf32>
+  %joined = tensor.concat dim(2) %negated, %a : (tensor<4x?x3xf32>, tensor<4x?x3xf32>) -> tensor<4x?x6xf32>
+  %e = tensor.empty(%m) : tensor<4x?x6xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(h, i, j) -> (h, i, j)>, affine_map<(h, i, j) -> (i, j)>,
+      affine_map<(h, i, j) -> (h, i, j)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%joined, %sine : tensor<4x?x6xf32>, tensor<?x6xf32>) outs(%e : tensor<4x?x6xf32>) {
+  ^bb0(%r: f32, %s: f32, %out: f32):
+    %1 = arith.mulf %r, %s : f32
+    linalg.yield %1 : f32
+  } -> tensor<4x?x6xf32>
+  return %0 : tensor<4x?x6xf32>
+}
+
+// -----
+
+// Keys appended to a cache: the length of the result is the sum of both. One tensor twice is renamed.
+
+// CHECK-LABEL: func.func @appended
+// CHECK: "cleave.concat"(%{{.*}}, %{{.*}}) {dims = ["m", "i"], into = "[[W:.*]]=i + m"}
+// CHECK: %[[SAME:.*]] = "cleave.rename"(%[[X:.*]]) {from = "n", to = "[[SECOND:.*]]=n"}
+// CHECK: "cleave.concat"(%[[X]], %[[SAME]]) {dims = ["n", "[[SECOND]]"], into = "{{.*}}"}
+func.func @appended(%x: tensor<?x6xf32>, %y: tensor<?x6xf32>) -> (tensor<?x6xf32>, tensor<?x12xf32>) {
+  %0 = tensor.concat dim(0) %x, %y : (tensor<?x6xf32>, tensor<?x6xf32>) -> tensor<?x6xf32>
+  %1 = tensor.concat dim(1) %x, %x : (tensor<?x6xf32>, tensor<?x6xf32>) -> tensor<?x12xf32>
+  return %0, %1 : tensor<?x6xf32>, tensor<?x12xf32>
+}
+
+// -----
+
+// Slices written into fresh memory, and over a part of a tensor.
+
+// CHECK-LABEL: func.func @written_slices
+// CHECK: "cleave.concat"(%arg0, %arg1) {dims = ["n", "p"], into = "[[W:.*]]"}
+// CHECK: "cleave.slice"(%arg1)
+// CHECK: "cleave.concat"
+// CHECK-NOT: insert_slice
+func.func @written_slices(%a: tensor<4x2xf32>, %b: tensor<4x5xf32>) -> (tensor<4x7xf32>, tensor<4x5xf32>) {
+  %e = tensor.empty() : tensor<4x7xf32>
+  %0 = tensor.insert_slice %a into %e[0, 0] [4, 2] [1, 1] : tensor<4x2xf32> into tensor<4x7xf32>
+  %1 = tensor.insert_slice %b into %0[0, 2] [4, 5] [1, 1] : tensor<4x5xf32> into tensor<4x7xf32>
+  %2 = tensor.insert_slice %a into %b[0, 1] [4, 2] [1, 1] : tensor<4x2xf32> into tensor<4x5xf32>
+  return %1, %2 : tensor<4x7xf32>, tensor<4x5xf32>
+}
+
+// -----
+
+// One element of an axis, which the result lacks.
+
+// CHECK-LABEL: func.func @selected
+// CHECK: %[[ONE:.*]] = "cleave.slice"(%{{.*}}) {dim = "[[D:.*]]", into = "[[D]]_1=1", offset = "2"}
+// CHECK: "cleave.reduce"(%[[ONE]]) {kind = "sum", over = ["[[D]]_1"]}
+func.func @selected(%x: tensor<3x4x6xf32>) -> tensor<4x6xf32> {
+  %0 = tensor.extract_slice %x[2, 0, 0] [1, 4, 6] [1, 1, 1] : tensor<3x4x6xf32> to tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @unwritten_rest
+// CHECK: tensor.insert_slice
+func.func @unwritten_rest(%a: tensor<4x2xf32>) -> tensor<4x7xf32> {
+  %e = tensor.empty() : tensor<4x7xf32>
+  // expected-remark @+1 {{it cuts several axes, leaves elements unwritten, or its extents are no literals}}
+  %0 = tensor.insert_slice %a into %e[0, 0] [4, 2] [1, 1] : tensor<4x2xf32> into tensor<4x7xf32>
+  return %0 : tensor<4x7xf32>
+}
