@@ -63,8 +63,9 @@ class Product:
 class Kernel:
     """What consumers and producer of a kernel agree on.
 
-    ``stores``: those that copies carry out, each with its buffers. ``turns``: how many consumers take turns; 0 if none.
-    ``run_on``: whether products may run into the next iteration. ``rotated``: whether loops may be.
+    ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
+    how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
+    ``rotated``: whether loops may be.
     """
 
     block: ir.Block
@@ -78,7 +79,7 @@ class Kernel:
 
 @dataclass
 class Consumer:
-    """Emits the body of one of the partitions at the current insertion point; ``loop`` emits loops.
+    """Emits the body of one of the partitions at the current insertion point; ``nested`` emits loops and branches.
 
     ``stays``: left operands that stay in registers, as the last wait for a product gave them.
     """
@@ -86,9 +87,9 @@ class Consumer:
     kernel: Kernel
     part: int
     buffers: Sequence[Buffers]
-    outgoing: Sequence[ir.Value]
+    outgoing: Mapping[Outgoing, ir.Value]
     scope: Scope
-    loop: Callable[[Consumer, ir.Operation], None]
+    nested: Callable[[Consumer, ir.Operation], None]
     flying: list[Product] = field(default_factory=list[Product])
     states: dict[Ring, State] = field(default_factory=dict[Ring, State])
     stays: dict[Place, ir.Value] = field(default_factory=dict[Place, ir.Value])
@@ -305,7 +306,7 @@ class Consumer:
         elif op.name in ("scf.for", "scf.if"):
             self.settle_all()
             held = self._hold_for(op)
-            (self.loop if op.name == "scf.for" else Consumer._branches)(self, op)
+            self.nested(self, op)
             for each in held:
                 self.done_reading(each)
         elif op.name != "tt.return":
@@ -313,9 +314,9 @@ class Consumer:
 
     def _send(self, op: ir.Operation) -> None:
         descriptor, value, *offsets = op.operands
-        number, out = next((n, out) for n, (store, out) in enumerate(self.kernel.stores) if store == op)
+        out = next(out for store, out in self.kernel.stores if store == op)
         ((_, encoding),) = self.layouts.operands(op)
-        buffer = ttg.element(self.outgoing[number], ttg.i32(self.part), out.tile_type)
+        buffer = ttg.element(self.outgoing[out], ttg.i32(self.part), out.tile_type)
         send(self.tile(value, encoding), buffer, self.value(descriptor), [self.value(offset) for offset in offsets])
 
     def _hold_for(self, op: ir.Operation) -> list[Held]:
@@ -334,17 +335,6 @@ class Consumer:
                 elif not is_view(inner):
                     self._read(operand)
         return list(found)
-
-    def _branches(self, op: ir.Operation) -> None:
-        branches = tt.create("scf.if", [], [self.value(op.operands[0])], regions=2)
-        for source, target in zip(op.regions, branches.regions, strict=True):
-            for block in source.blocks:
-                outer, self.scope = self.scope, Scope(self.scope)
-                with ir.InsertionPoint(ir.Block.create_at_start(target, [])):
-                    self.ops([view.operation for view in block.operations][:-1])
-                    self.settle_all()
-                    tt.create("scf.yield", [], [])
-                self.scope = outer
 
     def plain(self, op: ir.Operation) -> None:
         """An op on registers, once for each layout of its result."""

@@ -1,4 +1,4 @@
-"""Loops of a consumer: in order, with the products of an iteration running into the next one, or rotated."""
+"""Branches and loops of a consumer: these in order, with products that run into the next iteration, or rotated."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
 from cleave.passes.functions import ops_inside
 
 
-def loop(consumer: Consumer, op: ir.Operation) -> None:
-    """Emit a loop of the source."""
+def nested(consumer: Consumer, op: ir.Operation) -> None:
+    """Emit a loop or branches of the source."""
+    if op.name == "scf.if":
+        _Branches(consumer, op).emit()
+        return
     plan = plan_of(op, consumer.layouts.resident) if consumer.kernel.rotated else None
     if plan is None:
         _InOrder(consumer, op).emit()
@@ -24,15 +27,50 @@ def loop(consumer: Consumer, op: ir.Operation) -> None:
         _Rotated(consumer, op, plan).emit()
 
 
-class _Loop:
+class _Nested:
     def __init__(self, consumer: Consumer, op: ir.Operation) -> None:
         self.consumer, self.op = consumer, op
+        self.rings = _rings_within(op, consumer)
+        self.stays = _stays_within(op, consumer)
+
+    def states(self) -> list[ir.Value]:
+        """Slots, phases, and operands that stay in registers."""
+        found = [self.consumer.states[ring] for ring in self.rings]
+        stays = (self.consumer.stays[place] for place in self.stays)
+        return [*(value for state in found for value in (state.slot, state.phase)), *stays]
+
+    def set_states(self, values: Sequence[ir.Value]) -> None:
+        for number, ring in enumerate(self.rings):
+            self.consumer.states[ring] = State(values[2 * number], values[2 * number + 1])
+        self.consumer.stays.update(zip(self.stays, list(values)[2 * len(self.rings) :], strict=True))
+
+
+class _Branches(_Nested):
+    """Nothing comes out of them but how far the rings are."""
+
+    def emit(self) -> None:
+        consumer, states = self.consumer, self.states()
+        outer, kept = consumer.scope, dict(consumer.stays)
+        branches = tt.create("scf.if", [v.type for v in states], [consumer.value(self.op.operands[0])], regions=2)
+        for source, target in zip(self.op.regions, branches.regions, strict=True):
+            consumer.scope, consumer.stays = Scope(outer), dict(kept)
+            self.set_states(states)
+            with ir.InsertionPoint(ir.Block.create_at_start(target, [])):
+                for block in source.blocks:
+                    consumer.ops([view.operation for view in block.operations][:-1])
+                consumer.settle_all()
+                tt.create("scf.yield", [], self.states())
+        consumer.scope, consumer.stays = outer, kept
+        self.set_states(list(branches.results))
+
+
+class _Loop(_Nested):
+    def __init__(self, consumer: Consumer, op: ir.Operation) -> None:
+        super().__init__(consumer, op)
         self.block: ir.Block = op.regions[0].blocks[0]
         *ops, end = [view.operation for view in self.block.operations]
         self.ops, self.yielded = ops, list(end.operands)
         self.index, *self.arguments = self.block.arguments
-        self.rings = _rings_within(op, consumer)
-        self.stays = _stays_within(op, consumer)
         self.low, self.high, self.step = (consumer.value(operand) for operand in list(op.operands)[:3])
 
     def place(self, argument: ir.Value) -> Place | None:
@@ -54,17 +92,6 @@ class _Loop:
             scope.copies[value, place[1]] = given
         else:
             scope.values[value] = given
-
-    def states(self) -> list[ir.Value]:
-        found = [self.consumer.states[ring] for ring in self.rings]
-        stays = (self.consumer.stays[place] for place in self.stays)
-        return [*(value for state in found for value in (state.slot, state.phase)), *stays]
-
-    def set_states(self, values: Sequence[ir.Value]) -> None:
-        """Slots, phases, and operands that stay in registers."""
-        for number, ring in enumerate(self.rings):
-            self.consumer.states[ring] = State(values[2 * number], values[2 * number + 1])
-        self.consumer.stays.update(zip(self.stays, list(values)[2 * len(self.rings) :], strict=True))
 
     def create(self, low: ir.Value, starts: Sequence[ir.Value]) -> tuple[ir.Operation, ir.Block]:
         types = [start.type for start in starts]

@@ -1,4 +1,4 @@
-"""The warp that copies tiles: of a kernel the loops, the loads through descriptors, and what their offsets need."""
+"""The warp that copies tiles: of a kernel the loops and branches, the loads through descriptors, what they need."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ class Producer:
             op = view.operation
             if op.name == "scf.for":
                 self._demand_loop(op)
+            elif op.name == "scf.if":
+                self._demand_branches(op)
             elif op.results and op.results[0] in self.rings:
                 self.needed |= set(list(op.operands)[1:])
             elif any(result in self.needed for result in op.results):
@@ -70,6 +72,12 @@ class Producer:
         self._demand(body)
         if self._copies(op) or any(result in self.needed for result in op.results):
             self.needed |= set(list(op.operands)[:3])
+
+    def _demand_branches(self, op: ir.Operation) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                self._demand(block)
+        self.needed |= {op.operands[0]} if self._copies(op) else set()
 
     def _copies(self, op: ir.Operation) -> list[Ring]:
         """The rings that are filled within an op."""
@@ -95,6 +103,8 @@ class Producer:
             self._copy(op)
         elif op.name == "scf.for" and (self._copies(op) or any(result in self.needed for result in op.results)):
             self._loop(op)
+        elif op.name == "scf.if":
+            self._branches(op)
         elif op.name == "tt.elementwise_inline_asm" or any(result in self.needed for result in op.results):
             self._clone(op)
 
@@ -134,7 +144,7 @@ class Producer:
         kept = [number for number, argument in enumerate(arguments[1:]) if argument in self.needed]
         rings = self._copies(op)
         starts = [self.values[op.operands[3 + number]] for number in kept]
-        starts += [value for ring in rings for value in (self.states[ring].slot, self.states[ring].phase)]
+        starts += self._passed(rings)
         bounds = [self.values[operand] for operand in list(op.operands)[:3]]
         loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], regions=1)
         block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
@@ -148,10 +158,31 @@ class Producer:
                 with inner.location:
                     self._op(inner)
             passed = [self.values[end.operands[number]] for number in kept]
-            passed += [value for ring in rings for value in (self.states[ring].slot, self.states[ring].phase)]
-            tt.create("scf.yield", [], passed)
+            tt.create("scf.yield", [], [*passed, *self._passed(rings)])
         self.values.update(zip((op.results[number] for number in kept), loop.results, strict=False))
         self._set_states(rings, list(loop.results)[len(kept) :])
+
+    def _branches(self, op: ir.Operation) -> None:
+        """Nothing where neither branch copies; where one is not taken rings stay as they are."""
+        rings = self._copies(op)
+        if not rings:
+            return
+        before = dict(self.states)
+        states = self._passed(rings)
+        branches = tt.create("scf.if", [state.type for state in states], [self.values[op.operands[0]]], regions=2)
+        for source, target in zip(op.regions, branches.regions, strict=True):
+            self.states = dict(before)
+            with ir.InsertionPoint(ir.Block.create_at_start(target, [])):
+                for block in source.blocks:
+                    for view in list(block.operations)[:-1]:
+                        with view.operation.location:
+                            self._op(view.operation)
+                tt.create("scf.yield", [], self._passed(rings))
+        self.states = before
+        self._set_states(rings, list(branches.results))
+
+    def _passed(self, rings: Sequence[Ring]) -> list[ir.Value]:
+        return [value for ring in rings for value in (self.states[ring].slot, self.states[ring].phase)]
 
     def _set_states(self, rings: Sequence[Ring], values: Sequence[ir.Value]) -> None:
         for number, ring in enumerate(rings):

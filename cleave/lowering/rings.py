@@ -3,6 +3,8 @@
 Each ring has ``stages`` buffers, each with a barrier *full* (the copy is there) and a barrier *empty* (all consumers
 have read it). Both sides go round with a slot and a phase, the parity of the round. What is loaded once, outside all
 loops, has one buffer that is never empty again; what is loaded beside inner loops with loads of their own has one, too.
+Loops and branches that follow one another fill the same rings, where their tiles are alike: what one does not take is
+there for the next.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import SharedMatrix
 from cleave.lowering.ttir_types import ttir_type
+from cleave.passes.functions import is_within
 
 BARRIER_BYTES = 8
 ALIGNMENT = 1024
@@ -85,16 +88,16 @@ def slot_before(ring: Ring, slot: ir.Value) -> ir.Value:
 
 
 def rings_of(loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int], capacity: int) -> dict[ir.Value, Ring]:
-    """The ring of each load, as many stages as ``capacity`` bytes hold. Loads of loops one after the other share.
+    """The ring of each load, as many stages as ``capacity`` bytes hold. Loads of blocks one after the other share.
 
     CleaveError for tiles that have no layout in shared memory, or where two stages do not fit.
     """
     groups: dict[object, list[ir.Operation]] = {}
     for load in loads:
-        groups.setdefault(_place(load, loads), []).append(load)
+        groups.setdefault(_place(load, loads, parts), []).append(load)
     made = [_ring(number, group, parts) for number, group in enumerate(groups.values())]
-    innermost = max(map(_depth, loads), default=0)
-    deep = [ring for ring, group in zip(made, groups.values(), strict=True) if _depth(group[0]) == innermost > 0]
+    pairs = zip(made, groups.values(), strict=True)
+    deep = [ring for ring, group in pairs if any(_is_innermost(load, loads) for load in group)]
     stages = _stages(made, deep, capacity)
     found: dict[ir.Value, Ring] = {}
     for ring, group in zip(made, groups.values(), strict=True):
@@ -103,22 +106,35 @@ def rings_of(loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int], capac
     return found
 
 
-def _depth(op: ir.Operation) -> int:
-    outer, depth = tt.parent(op), 0
+def _loops(op: ir.Operation) -> list[ir.Operation]:
+    """Those around it, the innermost first."""
+    outer, found = tt.parent(op), list[ir.Operation]()
     while outer.name != "tt.func":
-        depth += outer.name == "scf.for"
+        found += [outer] if outer.name == "scf.for" else []
         outer = tt.parent(outer)
-    return depth
+    return found
 
 
-def _place(load: ir.Operation, loads: Sequence[ir.Operation]) -> object:
-    """Equal for loads that may share a ring: by the same descriptor, at the same place of their loops."""
-    depth = _depth(load)
+def _is_innermost(load: ir.Operation, loads: Sequence[ir.Operation]) -> bool:
+    """Whether it is in a loop without inner loops that load."""
+    around = _loops(load)
+    return bool(around) and not any(around[0] in _loops(other)[1:] for other in loads)
+
+
+def _place(load: ir.Operation, loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int]) -> object:
+    """Equal for loads that may share a ring: of tiles that are alike, equally deep, and not both there at a time."""
+    depth = len(_loops(load))
     if depth == 0:
         return loads.index(load)
-    before = loads[: loads.index(load)]
-    number = sum(other.block == load.block and other.operands[0] == load.operands[0] for other in before)
-    return (load.operands[0], depth, number)
+    before = [other for other in loads[: loads.index(load)] if len(_loops(other)) == depth]
+    beside = [other for other in before if is_within(load, tt.parent(other))]
+    kind = _kind(load, parts)
+    return (kind, depth, sum(_kind(other, parts) == kind for other in beside))
+
+
+def _kind(load: ir.Operation, parts: Mapping[ir.Value, int]) -> object:
+    type_ = ttir_type(load.results[0])
+    return type_.shape, type_.element, parts[load.results[0]]
 
 
 def _ring(number: int, group: Sequence[ir.Operation], parts: Mapping[ir.Value, int]) -> Ring:
@@ -127,7 +143,7 @@ def _ring(number: int, group: Sequence[ir.Operation], parts: Mapping[ir.Value, i
     shape = type_.shape or ()
     if len(shape) != 2 or encodings.swizzle_of(shape[1], type_.bits) is None:
         raise CleaveError(f"a tile of shape {list(shape)} has no layout in shared memory for products")
-    return Ring(number, shape, type_.element, type_.bits, 1, parts[load.results[0]], _depth(load) > 0)
+    return Ring(number, shape, type_.element, type_.bits, 1, parts[load.results[0]], bool(_loops(load)))
 
 
 def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int) -> int:

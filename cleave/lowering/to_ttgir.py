@@ -14,7 +14,7 @@ from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering import division, encodings, tt, ttg
 from cleave.lowering.consumer import Consumer, Kernel, Scope
-from cleave.lowering.consumer_loops import loop
+from cleave.lowering.consumer_loops import nested
 from cleave.lowering.descriptors import LOAD
 from cleave.lowering.division import FIRST, WHOLE, Division
 from cleave.lowering.form import Form
@@ -37,7 +37,7 @@ from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import takes_turns
-from cleave.passes.functions import ops_inside
+from cleave.passes.functions import is_within, ops_inside
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
 from cleave.schedule.warp_specialised import BLOCKS
 
@@ -47,6 +47,8 @@ _RESERVED = 2048
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
 REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
 """Per thread of the partitions after the first, by consumers. The first has what is left: 232, 240 or 160."""
+REGISTERS_BRANCHING = {1: (56,), 2: (224, 56), 3: (152, 152, 56)}
+"""The same where the producer copies in branches: between them it has more to remember."""
 _FOR_TILES = {1: 200, 2: 200, 3: 120}
 """Registers of a thread for operands and results of one loop's products; others hold addresses and row values."""
 _FOR_REPEATED = 176
@@ -180,7 +182,8 @@ class _Module:
         }
         stores = [(op, outgoing_of(op, divided.parts)) for op in _walk(self.function) if op.name == STORE]
         capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]) - _RESERVED
-        self.rings = rings_of(self.loads, parts, capacity - sum(out.bytes + ALIGNMENT for _, out in stores))
+        self.sent = list(dict.fromkeys(out for _, out in stores))
+        self.rings = rings_of(self.loads, parts, capacity - sum(out.bytes + ALIGNMENT for out in self.sent))
         resident = resident_values(self.loads)
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
         room = _FOR_REPEATED if divided.repeats else _FOR_TILES[divided.parts]
@@ -234,8 +237,6 @@ class _Module:
         if max((_carried(op) for op in _walk(self.function)), default=0) > _FOR_TILES[self.divided.parts]:
             raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
         for op in _walk(self.function):
-            if op.name == "scf.if" and any(tt.parent(load) == op for load in self.loads):
-                raise CleaveError("it loads tiles within a branch")
             if op.name == "tt.load" and tt.parent(op).name == "scf.for" and _is_multiplied(op.results[0]):
                 raise CleaveError("a loop loads an operand of a product by pointers")
 
@@ -305,14 +306,18 @@ class _Module:
     def _body(self, given: Mapping[ir.Value, ir.Value]) -> None:
         rings = list(dict.fromkeys(self.rings.values()))
         buffers = [_allocated(ring) for ring in rings]
-        outgoing = [ttg.alloc(out.tiles_type) for _, out in self.kernel.stores]
+        outgoing = [ttg.alloc(out.tiles_type) for out in self.sent]
         for ring, each in zip(rings, buffers, strict=True):
             _initialise(ring, each, self.divided.parts)
         shared = [value for each in buffers for value in _parts(each)]
         captures = [*given.values(), *shared, *outgoing]
         consumers = self.divided.parts
         warps = [*[encodings.WARPS] * (consumers - 1), 1]
-        default, others = ttg.warp_specialize(captures, warps, REGISTERS[consumers])
+        branching = any(
+            op.name == "scf.if" and is_within(load, op) for op in _walk(self.function) for load in self.loads
+        )
+        registers = REGISTERS_BRANCHING if branching else REGISTERS
+        default, others = ttg.warp_specialize(captures, warps, registers[consumers])
         with ir.InsertionPoint(default):
             self._consumer(0, given, buffers, outgoing)
             tt.create("ttg.warp_yield", [], [])
@@ -331,7 +336,7 @@ class _Module:
     ) -> None:
         scope = Scope()
         scope.values.update(self._with_own(part, given))
-        Consumer(self.kernel, part, buffers, outgoing, scope, loop).emit()
+        Consumer(self.kernel, part, buffers, dict(zip(self.sent, outgoing, strict=True)), scope, nested).emit()
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         Producer(self.rings, self.rows, self._with_own(0, given), buffers).emit(self.block)

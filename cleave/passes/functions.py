@@ -71,6 +71,14 @@ def _no_graph(func: ir.Operation) -> str | None:
     return None if tensors and all("#cleave.dims" in str(tensor.type) for tensor in tensors) else ""
 
 
+def is_within(op: ir.Operation, outer: ir.Operation) -> bool:
+    """Whether it is in a region of the other op, at any depth."""
+    parent = op.parent
+    while parent is not None and parent.operation != outer:
+        parent = parent.operation.parent
+    return parent is not None
+
+
 def ops_inside(op: ir.Operation) -> list[ir.Operation]:
     """All ops of a kernel or another op's regions, in the order of its text."""
     found: list[ir.Operation] = []

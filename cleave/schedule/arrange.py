@@ -115,7 +115,8 @@ class _Arrangement:
         return min(found, key=lambda choice: choice.cost.running, default=None)
 
     def _tried(self, first: int) -> list[Candidate]:
-        fitting = [c for c in self.scheduled.candidates[first] if c.cost.fits(self.options.target) and not c.rejected]
+        plain = [c for c in self.scheduled.candidates[first] if not c.warp_specialised]  # they meet at a barrier
+        fitting = [c for c in plain if c.cost.fits(self.options.target) and not c.rejected]
         return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
 
     def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:

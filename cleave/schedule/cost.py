@@ -251,9 +251,15 @@ class Costs:
             sum([c.trips * _iteration(c, computing, num_stages, num_warps, self.target) for c, computing in chains])
             for chains in self._warps(num_warps).computing
         ]
-        if waves > 1:
-            return sum(each.blocks * time for each, time in zip(self.walks, times, strict=True)) / self.work.blocks
-        return max(times, default=0.0)
+        return _block_time(self.walks, times, waves)
+
+
+def _block_time(walks: Sequence[Workload], times: Sequence[float], waves: int) -> float:
+    """Of kernels side by side whose blocks take so long: the longest, or where there are several waves the mean."""
+    blocks = sum(each.blocks for each in walks)
+    if waves > 1:
+        return sum(each.blocks * time for each, time in zip(walks, times, strict=True)) / blocks
+    return max(times, default=0.0)
 
 
 def _has_stages(chain: Chain) -> bool:
@@ -342,10 +348,11 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     work = _repeated(work, form) if form.division.repeats else work
     whole = cost_of(work, form.stages, form.warps, target, Resources(form.shared, form.registers))
     waves = math.ceil(work.blocks / (target.sms * resident))
-    together = sum(chain.trips * _specialised_iteration(chain, form, target) for chain in work.chains)
+    walks = work.beside or [work]
+    together = _block_time(walks, [_specialised_loops(each, form, target) for each in walks], waves)
     stored = resident * work.stored * target.sms / target.l2_bandwidth
     latency = waves * (target.block_latency + target.load_latency + together + stored)
-    hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for chain in work.chains) else 1.0
+    hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for each in walks for chain in each.chains) else 1.0
     units = replace(whole, tensor=whole.tensor / rate, unit_overlap=hidden)
     return replace(units, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0)
 
@@ -362,6 +369,11 @@ def _repeated(work: Workload, form: Form) -> Workload:
     units = {"special": elements * work.special, "alu": elements * work.alu, "fma": elements * work.fma}
     chains = [more(chain) for chain in work.chains]
     return replace(work, tensor=products * work.tensor, chained_rows=0, chains=chains, **units)
+
+
+def _specialised_loops(work: Workload, form: Form, target: Target) -> float:
+    """Seconds of all loops of a block."""
+    return sum(chain.trips * _specialised_iteration(chain, form, target) for chain in work.chains)
 
 
 def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:

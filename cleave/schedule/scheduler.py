@@ -7,26 +7,24 @@ import re
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Literal
 
 from cleave.dialects.dims import const
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
-from cleave.schedule.candidates import LONG, NO_PIPELINE, Candidate, Candidates, Sizes
-from cleave.schedule.cost import BYTES, cost_of, known_of, launch_time, program_cost
-from cleave.schedule.emit import Emitted
+from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
+from cleave.schedule.cost import BYTES, known_of, launch_time, program_cost
 from cleave.schedule.explore import Score
 from cleave.schedule.free_symbols import free_symbols
 from cleave.schedule.part_lengths import in_whole_vectors, part_lengths
 from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
-from cleave.schedule.side_by_side import arguments_of, levels, parts_of, side_by_side
+from cleave.schedule.side_by_side import levels
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Launch, TileProgram
-from cleave.schedule.tiling import Fusion, Tiling
-from cleave.schedule.workload import workload_beside
+from cleave.schedule.tiling import Fusion
+from cleave.schedule.together import together
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Numbers of parts that the scheduler considers for a split, beside those that fill the GPU; a launch may take any."""
@@ -271,6 +269,11 @@ class _Scheduler:
         boundary = frozenset(value for outputs in kernels for value in outputs)
         return [self.candidates.region(outputs, boundary) for outputs in kernels]
 
+    def _together(self, apart: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
+        """Independent kernels side by side, best first; none if there are no such."""
+        found = together(apart, self.graph.extents, self.sizes, self.options.target)
+        return tuple(sorted(found, key=self.candidates.score))
+
     def _at_least(self, region: Region) -> float:
         """Seconds that no kernel for the region goes below: it moves its tensors once."""
         moved = sum(self._bytes(value) for value in (*region.loaded, *region.outputs))
@@ -292,35 +295,10 @@ class _Scheduler:
         regions = self._regions_of(kernels)
         for level in levels([((*region.reads, *region.outputs), region.outputs) for region in regions]):
             apart = tuple(ranked[index] for index in level)
-            together = self._together(apart) if len(level) > 1 else None
+            together = self._together(apart) if len(level) > 1 else ()
             better = together and self._score((together,)) < self._score(apart)
             found += [together] if together and better else apart
         return tuple(found)
-
-    def _together(self, ranked: Sequence[tuple[Candidate, ...]]) -> tuple[Candidate, ...]:
-        """Independent kernels side by side, best first: for each number of warps and stages, the best of each."""
-        found: list[Candidate] = []
-        for key in dict.fromkeys((c.num_stages, c.num_warps) for candidates in ranked for c in candidates):
-            chosen = [_with_resources(candidates, *key) for candidates in ranked]
-            parts = [Launch(candidate.kernel, candidate.operands) for candidate in chosen if candidate]
-            if len(parts) == len(ranked):
-                tiling = next(candidate.tiling for candidate in chosen if candidate)
-                found.append(self._one_launch(parts, tiling))
-        return tuple(sorted(found, key=self.candidates.score))
-
-    def _one_launch(self, launches: Sequence[Launch], tiling: Tiling) -> Candidate:
-        """The candidate that these are side by side, which have the same numbers of warps and stages."""
-
-        @cache
-        def emit() -> Emitted:
-            launch = side_by_side("kernel", launches, self.graph.extents)
-            return Emitted(launch.kernel, launch.operands, estimates=False)
-
-        parts, arguments = parts_of(launches), tuple(arguments_of(launches).values())
-        work = workload_beside(parts, arguments, self.sizes.values, self.sizes.known)
-        warps, stages = parts[0].num_warps, parts[0].num_stages
-        cost = cost_of(work, stages, warps, self.options.target)
-        return Candidate(emit, tiling, cost, warps, stages, parts[0].descriptors)
 
 
 def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
@@ -335,17 +313,6 @@ def _limits(weighed: Sequence[tuple[float, Kernels]], count: int) -> tuple[float
     """The least of these times and the greatest of the least ``count`` different ones, infinite if there are fewer."""
     least = sorted({seconds for seconds, _ in weighed})
     return least[0] if least else math.inf, least[count - 1] if len(least) >= count else math.inf
-
-
-def _with_resources(candidates: Sequence[Candidate], num_stages: int, num_warps: int) -> Candidate | None:
-    """The best candidate of so many stages (fewer, if it has no loops) and warps."""
-    alike = (
-        c
-        for c in candidates
-        if c.num_warps == num_warps and c.num_stages in (num_stages, NO_PIPELINE) and not c.warp_specialised
-    )
-    found = next(alike, None)
-    return found and replace(found, num_stages=num_stages)
 
 
 def identifier(name: str) -> str:

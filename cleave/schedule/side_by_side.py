@@ -107,8 +107,6 @@ class _Branches:
 
         No block has one where ``count`` is 0.
         """
-        if start.value == 0:
-            return self.block_index
         some = maximum(count, const(1))
         offset = builder.extent(some * ceildiv(start, some) - start, self.extents)
         moved = builder.arith("addi", self.block_index, offset)

@@ -7,7 +7,7 @@ tilings can be ranked for this form: those that are best for it are not those th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cleave.dialects.size import SizeLike
@@ -33,6 +33,8 @@ THREADS = 128
 REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 190}, {1: 40, 2: 40, 3: 24}
 """A thread's of a consumer, and those of them that hold no tile, by consumers: as estimated of kernels that do not
 spill, of which those with three have 160."""
+REGISTERS_BESIDE = {1: 200, 2: 216, 3: 180}
+"""Of kernels side by side: their producer has more to remember."""
 THREE, TWO = 192, 128
 """Rows of tiles for three consumers, and of those for two from which they are made."""
 
@@ -75,17 +77,22 @@ class Form:
 
 
 def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLike], target: Target) -> Form | None:
-    """The form that the lowering gives a kernel; None where it has none, or would spill."""
-    if kernel.beside or target.arch not in ARCHITECTURES or _has_ranges_from_tiles(kernel):
+    """The form that the lowering gives a kernel; None where it has none, or would spill.
+
+    Kernels side by side are divided along one dim, and never so that products are repeated.
+    """
+    parts = kernel.beside or (kernel,)
+    if target.arch not in ARCHITECTURES or any(map(_has_ranges_from_tiles, parts)):
         return None
-    tiles = _Tiles(kernel, describable_loads(kernel, known))
-    for group in tiles.divisions():
+    tiles = _Tiles(parts, frozenset().union(*(describable_loads(part, known) for part in parts)))
+    most = REGISTERS_BESIDE if kernel.beside else REGISTERS
+    for group in tiles.divisions()[: 2 if kernel.beside else 3]:
         for division in group:
             stages, shared = tiles.stages(division, target)
             if stages < STAGES or not tiles.multiplies(division):
                 continue
             registers = _registers(work, tiles, division)
-            if registers <= REGISTERS[division.consumers]:
+            if registers <= most[division.consumers]:
                 return Form(division, stages, shared, registers, *tiles.repeated(division))
             break
     return None
@@ -103,10 +110,13 @@ def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:
 
 
 class _Tiles:
-    def __init__(self, kernel: Kernel, described: Set[Ref]) -> None:
-        self.kernel, self.described = kernel, described
-        self.everything = list(kernel.body.walk())
+    """Of kernels side by side, or of one. ``described``: what descriptors load."""
+
+    def __init__(self, kernels: Sequence[Kernel], described: Set[Ref]) -> None:
+        self.kernels, self.described = kernels, described
+        self.everything = [instruction for kernel in kernels for instruction in kernel.body.walk()]
         self.products = [i for i in self.everything if is_matrix_product(i)]
+        self.loops = [i.body for i in self.everything if i.body] or [kernel.body for kernel in kernels]
 
     # --- the division ---
 
@@ -116,7 +126,9 @@ class _Tiles:
         refused = {name for i in self.everything for name in self._kept_whole(i)}
         shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.everything if _is_shared_out(i)]
         stored = [i.operands[0] for i in self.everything if i.op == "store"]
-        extents = {dim.name: dim.size.value or 1 for ref in shared_out for dim in ref.tile.dims}
+        every = {(dim.name, dim.size.value or 1) for ref in shared_out for dim in ref.tile.dims}
+        extents = dict(every)
+        refused |= {name for name, extent in every if extents[name] != extent}
         shared, repeating = list[Division](), list[Division]()
         for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
             consumers = 3 if extent == THREE else 2
@@ -138,9 +150,8 @@ class _Tiles:
         return set()
 
     def multiplies(self, division: Division) -> bool:
-        """Whether a loop multiplies what descriptors load, and warpgroups can do all products."""
-        loops = [i.body for i in self.everything if i.body]
-        within = [load for body in loops for load in body.instructions if load.op in LOADS]
+        """Whether a loop, or that over tiles, multiplies what descriptors load, and warpgroups can do all products."""
+        within = [load for body in self.loops for load in body.instructions if load.op in LOADS]
         some = any(load.result in self.described for load in within)
         multiplied = {operand for product in self.products for operand in product.operands}
         pointers = any(load.result in multiplied - self.described for load in within)
@@ -182,21 +193,33 @@ class _Tiles:
 
     def stages(self, division: Division, target: Target) -> tuple[int, int]:
         """How many fit, and bytes of all; 0 stages where tiles have no layout in shared memory."""
-        rings: dict[object, int] = {}
-        once = 0
-        for depth, block in _blocks(self.kernel.body):
-            again = repeated_loads(block, self.kernel.roles)  # of these the whole or a part is in another's buffer
-            loads = [i for i in block.instructions if i.results and i.result in self.described and i not in again]
-            for number, load in enumerate(loads):
+        rings: dict[tuple[int, Hashable], int] = {}
+        for depth, loads in (found for kernel in self.kernels for found in self._loads(kernel)):
+            seen: list[Hashable] = []
+            for load in loads:
                 if _row_bytes(load.result) < NARROWEST:
                     return 0, 0
-                size = bytes_of(load.result)
-                once += 0 if depth else size + ALIGNMENT
-                place = (load.operands[0], depth, number)
-                rings[place] = max(rings.get(place, 0), size + BARRIERS if depth else 0)
-        each, capacity = sum(rings.values()), target.shared_per_block // BLOCKS[division.consumers] - RESERVED
+                seen.append(kind := (_tile_in_memory(load), division.dim in load.result.names))
+                rings[depth, (kind, seen.count(kind))] = bytes_of(load.result)
+        once = sum(size + ALIGNMENT for (depth, _), size in rings.items() if not depth)
+        each = sum(size + BARRIERS for (depth, _), size in rings.items() if depth)
+        capacity = target.shared_per_block // BLOCKS[division.consumers] - RESERVED
         stages = min(MOST_STAGES, (capacity - once) // max(each, 1))
         return stages, once + stages * each
+
+    def _loads(self, kernel: Kernel) -> Iterator[tuple[int, list[Instruction]]]:
+        """Of each block, which is so deep in loops, those by descriptors that have a buffer."""
+        alone = kernel.body in self.loops
+        for depth, block in _blocks(kernel.body, depth=int(alone)):
+            again = repeated_loads(block, kernel.roles)  # of these the whole or a part is in another's buffer
+            yield depth, [i for i in block.instructions if i.results and i.result in self.described and i not in again]
+
+
+def _tile_in_memory(load: Instruction) -> Hashable:
+    """What tiles have in common that one ring holds: extents in memory's order, and a type."""
+    tile = load.result.tile
+    extents = {dim.name: dim.size for dim in tile.dims}
+    return tuple(extents[name] for name in load.operands[0].names if name in extents), tile.dtype
 
 
 def _own_bytes(ref: Ref, division: Division) -> int:

@@ -30,17 +30,18 @@ func.func @matmul(%x: !X, %w: !W) -> !Y {
 
 // Two reductions that share an operand share a loop.
 
-!X = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
-!W = tensor<?x?xf32, #cleave.dims<["k", "n"]>>
-!Y = tensor<?x?xf32, #cleave.dims<["m", "n"]>>
-!R = tensor<?xf32, #cleave.dims<["m"]>>
+!X = tensor<65536x4096xf32, #cleave.dims<["m", "k"]>>
+!W = tensor<4096x32xf32, #cleave.dims<["k", "n"]>>
+!Y = tensor<65536x32xf32, #cleave.dims<["m", "n"]>>
+!R = tensor<65536xf32, #cleave.dims<["m"]>>
 
 // CHECK-LABEL: func.func private @shared__k0(
 // CHECK: scf.for
 // CHECK: "cleave.contract"
+// CHECK: "cleave.reduce"{{.*}}over = ["k"]
 // CHECK: scf.yield
 // CHECK-NOT: scf.for
-// CHECK: "cleave.reduce"{{.*}}over = ["k"]
+// CHECK: "cleave.store"
 func.func @shared(%x: !X, %w: !W) -> (!Y, !R) {
   %y = "cleave.contract"(%x, %w) {over = ["k"]} : (!X, !W) -> !Y
   %r = "cleave.reduce"(%x) {kind = "sum", over = ["k"]} : (!X) -> !R
