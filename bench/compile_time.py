@@ -9,7 +9,6 @@ elsewhere.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -134,15 +133,11 @@ def machine() -> Mapping[str, object]:
 
 def main(arguments: list[str]) -> int:
     from cleave.bench.subgraphs import subgraphs
+    from cleave.tools.arguments import chosen
 
     load = f"{os.getloadavg()[0]:.0f} processes"
     found = subgraphs()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(found)}")
-    names = parser.parse_args(arguments).names
-    unknown = [name for name in names if name not in found]
-    if unknown:
-        parser.error(f"there is no subgraph {unknown[0]}; --help lists them")
+    names = chosen(arguments, found, "subgraph", __doc__)
     print(HEAD + RULE, end="", flush=True)
     rows: list[tuple[str, str]] = []
     for name in names or found:

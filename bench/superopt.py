@@ -7,7 +7,6 @@ runs on one thread; NumPy starts idle ones, so where the clock says less it coun
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -125,13 +124,10 @@ def offenders(runs: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[st
 def main(arguments: list[str]) -> int:
     from discovery_programs import LARGE, PROGRAMS
 
+    from cleave.tools.arguments import chosen
+
     programs = {**PROGRAMS, **LARGE}
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(programs)}")
-    names = parser.parse_args(arguments).names
-    unknown = [name for name in names if name not in programs]
-    if unknown:
-        parser.error(f"there is no program {unknown[0]}; --help lists them")
+    names = chosen(arguments, programs, "program", __doc__)
     print(HEAD, end="")
     lines: list[str] = []
     runs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}

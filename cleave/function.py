@@ -19,7 +19,7 @@ from cleave.buckets import bucket, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
 from cleave.errors import CleaveError
-from cleave.runtime.pitched import Layouts, Pitched, names_of
+from cleave.runtime.pitched import Layouts, layouts_of
 from cleave.runtime.remembered import Remembered
 from cleave.wider import Wider
 
@@ -243,13 +243,7 @@ class Function:
 
     def _lying(self, texts: Mapping[str, str]) -> Function:
         """For arguments that lie as these texts say. CleaveError where that would leave a result no memory."""
-        arguments = {spec.name: (number, spec) for number, spec in enumerate(self.signature.arguments)}
-        for name in texts.keys() - arguments.keys():
-            notes = (f"arguments: {', '.join(arguments)}",)
-            raise CleaveError(f"'{name}' is no argument of {self.name}", notes=notes)
-        pairs = [(arguments[name], text) for name, text in texts.items()]
-        layouts = sorted((number, Pitched.parse(text, names_of(spec))) for (number, spec), text in pairs)
-        found = self._wider.of(tuple(layouts))
+        found = self._wider.of(layouts_of(texts, self.signature.arguments, self.name))
         if found is None:
             raise CleaveError(f"a result of {self.name} is one of {', '.join(texts)}, which is row-major then")
         return found

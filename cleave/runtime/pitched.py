@@ -8,7 +8,7 @@ tensor, and a slice of it, which costs no copy.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -95,6 +95,15 @@ class Pitched:
 
 Layouts = tuple[tuple[int, Pitched], ...]
 """How arguments of some numbers lie; the others are row-major."""
+
+
+def layouts_of(texts: Mapping[str, str], arguments: Sequence[TensorSpec], function: str) -> Layouts:
+    """From the layouts of arguments by name. CleaveError for names that are none, and as of ``Pitched.parse``."""
+    known = {spec.name: (number, spec) for number, spec in enumerate(arguments)}
+    for name in texts.keys() - known.keys():
+        raise CleaveError(f"'{name}' is no argument of {function}", notes=(f"arguments: {', '.join(known)}",))
+    pairs = [(known[name], text) for name, text in texts.items()]
+    return tuple(sorted((number, Pitched.parse(text, names_of(spec))) for (number, spec), text in pairs))
 
 
 def generality(layouts: Layouts) -> tuple[int, int]:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleave.schedule.cost import MOST_REGISTERS
+from cleave.schedule.product import products
 from cleave.schedule.scheduler import Candidate, Scheduled
 from cleave.schedule.target import Target
 
 _COLUMNS = (
     "",
     "tiles",
+    "loads by",
     "warps",
     "stages",
     "µs",
@@ -65,16 +67,23 @@ def _outlook(outlook: Outlook) -> str:
 def table(scheduled: Scheduled, target: Target) -> str:
     """One table for each kernel, the chosen schedule first; times in microseconds, shared memory in KiB."""
     parts: list[str] = []
-    for launch, candidates in zip(scheduled.program.launches, scheduled.candidates, strict=True):
-        shown = [each for each in enumerate(candidates) if each[0] < ROWS or each[1].rejected]
-        rows = [_COLUMNS, *(_row(index, candidate, target) for index, candidate in shown)]
+    launches = zip(scheduled.program.launches, scheduled.candidates, products(scheduled.program), strict=True)
+    for launch, candidates, is_product in launches:
+        rows, more = _rows(candidates, target)
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        more = f"\n  … and {len(candidates) - len(shown)} more" if len(candidates) > len(shown) else ""
-        parts.append(
-            f"{launch.kernel.name}: grid {' × '.join(map(str, launch.kernel.grid))}\n" + "\n".join(lines) + more
-        )
+        title = f"{launch.kernel.name}: grid {' × '.join(map(str, launch.kernel.grid))}"
+        lines = [title + ", a plain product" * is_product, *lines, *([f"  … and {more} more"] if more else [])]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _rows(candidates: Sequence[Candidate], target: Target) -> tuple[list[tuple[str, ...]], int]:
+    """The first that differ in what is shown, and those that the compiler rejected; how many more there are."""
+    found = {row[1:-1]: row for row in reversed([_row(*each, target) for each in enumerate(candidates)])}
+    different = sorted(found.values(), key=lambda row: int(row[0]))
+    shown = [row for place, row in enumerate(different) if place < ROWS or candidates[int(row[0])].rejected]
+    return [_COLUMNS, *shown], len(different) - len(shown)
 
 
 def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
@@ -88,7 +97,8 @@ def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
     note = "chosen" if index == 0 else f"rejected: {rejection}" if rejection else ""
     return (
         str(index),
-        " ".join(filter(None, (tiles, "|", loops, tiling.form, candidate.warp_specialised * "warp-specialised"))),
+        " ".join(filter(None, (tiles, "|", loops, tiling.form))),
+        _loads(candidate),
         str(candidate.num_warps),
         str(candidate.num_stages),
         *(f"{seconds * 1e6:.1f}" for seconds in times),
@@ -97,6 +107,13 @@ def _row(index: int, candidate: Candidate, target: Target) -> tuple[str, ...]:
         str(cost.registers),
         note,
     )
+
+
+def _loads(candidate: Candidate) -> str:
+    """How matrices are loaded, where that is possible; in the warp-specialised form by descriptors, too."""
+    if candidate.warp_specialised:
+        return "warp-specialised"
+    return "descriptors" if candidate.descriptors else "pointers"
 
 
 def _prediction(candidate: Candidate, target: Target) -> str:

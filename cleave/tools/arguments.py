@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cleave.errors import CleaveError
 
@@ -14,6 +14,20 @@ def positive(text: str) -> int:
 
         raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
     return int(text)
+
+
+def chosen(arguments: Sequence[str], known: Iterable[str], what: str, description: str | None) -> list[str]:
+    """The names on a command line of nothing else; ends the process for one that is not ``known``, and for help."""
+    import argparse
+
+    known = list(known)
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    names: list[str] = parser.parse_args(arguments).names
+    for name in names:
+        if name not in known:
+            parser.error(f"there is no {what} {name}; --help lists them")
+    return names
 
 
 def input_of(tool: str, arguments: Sequence[str], flag: Callable[[str, list[str]], None]) -> str:

@@ -12,6 +12,7 @@ from cleave.errors import CleaveError
 from cleave.passes import registry
 from cleave.passes.pipeline_text import Element, parse_flag, parse_pipeline
 from cleave.tools.arguments import input_of
+from cleave.tools.layouts import Lying, parse_layouts
 
 HELP = """\
 usage: cleave-opt [options] [input.mlir | -]
@@ -31,6 +32,7 @@ output:
   -o FILE                      write to FILE, which is left alone on failure
   --emit=KIND                  mlir; after --lower-to-triton ttir, ttgir, llir, ptx, cubin, package
   --kernel=NAME                of several kernels, emit this one
+  --layouts="in0: m k+"        a package takes such arguments, too: dims in memory, + where padded
   --target=sm_90               the GPU for --schedule and --emit (default sm_90)
   --mlir-print-op-generic      ops in generic form
   --mlir-print-debuginfo       locations
@@ -69,6 +71,7 @@ class Options:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     emit: EmitKind = "mlir"
     kernel: str | None = None
+    layouts: list[tuple[Lying, ...]] = field(default_factory=list[tuple[Lying, ...]])
     target: str = "sm_90"
     generic: bool = False
     debug_info: bool = False
@@ -119,6 +122,8 @@ def parse_into(options: Options, arguments: Sequence[str]) -> None:
     options.elements = [(_for_target(element, options.target), nests) for element, nests in options.elements]
     if options.kernel is not None and options.emit in ("mlir", "package"):
         raise CleaveError("--kernel picks what --emit=ttir, ttgir, llir, ptx or cubin writes", "cleave-opt")
+    if options.layouts and options.emit != "package":
+        raise CleaveError("--layouts are those of a package, which --emit=package writes", "cleave-opt")
     if options.emit != "mlir" and (options.split or options.verify_diagnostics):
         raise CleaveError(
             "--emit writes one module; it goes with neither --split-input-file nor --verify-diagnostics", "cleave-opt"
@@ -178,6 +183,11 @@ def _emit(options: Options, value: str) -> None:
 @_value("kernel")
 def _kernel(options: Options, value: str) -> None:
     options.kernel = value.removeprefix("@")
+
+
+@_value("layouts")
+def _layouts(options: Options, value: str) -> None:
+    options.layouts.append(parse_layouts(value, _remember(options, "--layouts", value)))
 
 
 @_value("target")

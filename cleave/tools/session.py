@@ -142,10 +142,11 @@ class Session:
         module = self._parse(chunk)
         if module is None or not self._own_verify(module):
             return None
+        source = str(module.operation.get_asm(enable_debug_info=True)) if self.options.layouts else ""
         if not all(self._step(step, module) for step in steps):
             return None
         if self.options.emit != "mlir":
-            return self._emit(module, self.options.emit)
+            return self._emit(module, self.options.emit, source, steps)
         return print_module(module, self.options) + "\n"
 
     def _parse(self, chunk: Chunk | None) -> ir.Module | None:
@@ -218,20 +219,36 @@ class Session:
             return False
         return True
 
-    def _emit(self, module: ir.Module, kind: EmitKind) -> str | bytes | None:
+    def _emit(self, module: ir.Module, kind: EmitKind, source: str, steps: list[Step]) -> str | bytes | None:
+        """``source``: what the ``steps`` made the module of."""
         from cleave.lowering.emit import emit
-        from cleave.lowering.package import package_of
 
         self.watch.stage = f"--emit={kind}"
         try:
             if kind == "package":
-                return package_of(module, self.options.target).to_bytes()
+                return self._package(module, source, steps)
             return emit(module, kind, self.options.target, kernel=self.options.kernel)
         except CleaveError as error:
             self._report_all(error)
         except Exception as error:
             self.report(describe_exception(error, f"--emit={kind}", Position(self.source.name, 1, 1)))
         return None
+
+    def _package(self, module: ir.Module, source: str, steps: list[Step]) -> bytes | None:
+        """The function of the module; and what the steps make of it for each of the layouts."""
+        from cleave.lowering.package import package_of
+        from cleave.tools.layouts import wider
+
+        package = package_of(module, self.options.target)
+        variants = list(package.variants)
+        for lying in self.options.layouts:
+            text, parts = wider(source, package.name, lying)
+            with self.ctx:
+                wide = ir.Module.parse(text)
+            if not all(self._step(step, wide) for step in steps):
+                return None
+            variants.append(replace(package_of(wide, self.options.target).variants[0], parts=parts))
+        return replace(package, variants=tuple(variants)).to_bytes()
 
     def _report_all(self, error: CleaveError) -> None:
         for diagnostic in diagnostics.from_error(error):

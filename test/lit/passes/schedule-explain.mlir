@@ -6,7 +6,7 @@
 // CHECK-NEXT: {{[0-9.]+}}  chosen
 // CHECK-NEXT: {{[0-9.]+( \(from few tilings\))?$}}
 // CHECK: scores__k0: grid
-// CHECK-NEXT: tiles {{ *}}warps  stages {{ *}}µs {{ *}}DRAM {{ *}}L2 {{ *}}tensor  special  other  latency  waves  shared  regs
+// CHECK-NEXT: tiles {{ *}}loads by  warps  stages {{ *}}µs {{ *}}DRAM {{ *}}L2 {{ *}}tensor  special  other  latency  waves  shared  regs
 // CHECK-NEXT: 0 {{.*}} chosen
 // COMPILED-NOT: alternatives
 // COMPILED: 0 {{.*}} chosen
