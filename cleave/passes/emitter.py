@@ -7,7 +7,7 @@ from typing import Any
 
 from cleave.bindings import ir
 from cleave.dialects import cleave, ops
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import NO_FACTS, Dim
 from cleave.dialects.tensor_type import DTYPES, TensorType, is_float
 from cleave.errors import CleaveError
 
@@ -21,6 +21,7 @@ class Emitter:
         self.keep_order = True
         self.location: ir.Location | None = None
         self.point: ir.InsertionPoint | None = None
+        self._facts = NO_FACTS.given(extents)
         self._known: dict[Any, ir.Value] = {}
 
     def before(self, op: ir.Operation, order: Sequence[str] = ()) -> None:
@@ -43,7 +44,7 @@ class Emitter:
         attrs = {key.rstrip("_"): value for key, value in attrs.items()}
         if name == "split" and (whole := self._merged(operands[0], attrs)) is not None:
             return whole
-        inferred = ops.infer(name, [cleave.tensor_type_of(operand) for operand in operands], attrs)
+        inferred = ops.infer(name, [cleave.tensor_type_of(operand) for operand in operands], attrs, self._facts)
         names = inferred.names
         if ops.OPS[name].free_order:
             names = tuple(self._arranged(names, operands) if order is None else order)
@@ -107,6 +108,15 @@ class Emitter:
             if owner.name == "cleave.cast" and self.dtype(owner.operands[0]) == dtype:
                 return owner.operands[0]
         return self.emit("cast", value, dtype=dtype)
+
+    def counted(self, value: ir.Value) -> ir.Value:
+        """An integer of a type that tensors in memory have, in place of an index."""
+        if self.dtype(value) != "index":
+            return value
+        owner = value.owner
+        if not isinstance(owner, ir.Block) and owner.name == "cleave.cast":
+            return owner.operands[0]
+        return self.cast(value, "i64")
 
     def spread(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
         """``value`` with all of ``names`` among its dims."""

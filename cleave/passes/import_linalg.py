@@ -8,8 +8,8 @@ from cleave.bindings import ir, passmanager
 from cleave.errors import CleaveError
 from cleave.passes.diagnostics import remark
 from cleave.passes.functions import callees
+from cleave.passes.linalg_concats import to_concats
 from cleave.passes.linalg_extracts import extracts_to_operands
-from cleave.passes.linalg_inserts import inserts_to_concats
 from cleave.passes.linalg_raise import Raiser
 
 #: Upstream's passes after which nearly everything is a generic with projected-permutation maps.
@@ -84,7 +84,7 @@ def _raise(func: ir.Operation, normaliser: str, keep_signature: bool) -> _Result
     manager = passmanager.PassManager.parse(normaliser)
     _normalise(manager, normalised)
     before = str(normalised)
-    inserts_to_concats(normalised)
+    to_concats(normalised)
     ties = extracts_to_operands(normalised)
     if str(normalised) != before:
         _normalise(manager, normalised)

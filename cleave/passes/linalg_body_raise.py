@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cleave.bindings import ir
 from cleave.dialects.tensor_type import is_float
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
+from cleave.passes.linalg_connect import loops_read
 from cleave.passes.linalg_generic import Generic, Reduction
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class BodyRaiser:
         if op.name == "linalg.index":
             name = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
             return self.emitter.emit("index", dim=str(self.emitter.dims[name]), dtype="index")
+        if op.name == "tensor.extract":
+            return self._gathered(op)
         if op.name not in SCALAR_OPS:
             raise Unraisable(f"its body has '{op.name}'")
         operands = [self.value(operand) for operand in op.operands]
@@ -83,6 +86,21 @@ class BodyRaiser:
             return SCALAR_OPS[op.name](self.emitter, op, operands)
         finally:
             self.emitter.keep_order = True
+
+    def _gathered(self, op: ir.Operation) -> ir.Value:
+        """A tensor read at a position from memory along one axis, at the loops' indices along the others."""
+        read, names = loops_read(op), self.raiser.dim_names(op.operands[0])
+        if read.count(None) != 1 or len({loop for loop in read if loop is not None}) + 1 != len(read):
+            raise Unraisable("its body reads a tensor at other than one position from memory and its loops' indices")
+        axis = read.index(None)
+        position = self.emitter.counted(self.value(op.operands[1 + axis]))
+        name = names[axis]
+        pairs = {old: self.loops[loop] for old, loop in zip(names, read, strict=True) if loop is not None}
+        if name in (*self.emitter.names(position), *pairs.values()):
+            pairs[name] = self.raiser.new_dim(f"{name}_0", self.emitter.dims[name].size)
+        table = self.emitter.laid_out(self.raiser.tensor(op.operands[0]), names)
+        table = self.raiser.renamed(table, {old: new for old, new in pairs.items() if old != new})
+        return self.emitter.emit("gather", table, position, dim=pairs.get(name, name))
 
     def operand(self, index: int) -> ir.Value:
         """Operand ``index``, its dims called as the loops are."""

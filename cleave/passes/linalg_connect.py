@@ -155,6 +155,20 @@ class Connector:
                     self.renames[number, index, axis] = loops[loop]
                     self.classes.define_rename(node, loops[loop])
 
+        for op in generic.reads:
+            self._connect_read(op, loops)
+
+    def _connect_read(self, op: ir.Operation, loops: Sequence[Hashable]) -> None:
+        """The axes that an extract in a body reads at a loop's index have the loop's extent."""
+        for node, loop in zip(self.axes(op.operands[0]), loops_read(op), strict=True):
+            if loop is None:
+                continue
+            extents = self.classes.extent(node), self.classes.extent(loops[loop])
+            if None in extents or extents[0] != extents[1]:
+                raise Unraisable("its body reads a part of a tensor, or one whose extents are not known")
+            if not self.classes.unite(loops[loop], node):
+                self.classes.define_rename(node, loops[loop])
+
     def _unite(self, a: Hashable, b: Hashable) -> None:
         if not self.classes.unite(a, b):
             raise Unraisable("it makes one dimension of two")
@@ -286,6 +300,15 @@ class Connector:
         names.give_group(
             [loops[loop] for loop in columns], linalg_dims.BATCHED_COLUMNS if batch else linalg_dims.COLUMNS
         )
+
+
+def loops_read(op: ir.Operation) -> list[int | None]:
+    """For each axis that an extract in a body reads the loop whose index is its position; None: one from memory."""
+    makers = [None if isinstance(index.owner, ir.Block) else index.owner for index in op.operands[1:]]
+    return [
+        ir.IntegerAttr(maker.attributes["dim"]).value if maker is not None and maker.name == "linalg.index" else None
+        for maker in makers
+    ]
 
 
 def concat_axis(op: ir.Operation) -> int:

@@ -59,6 +59,7 @@ class Generic:
         self.maps = [self._map(attribute) for attribute in ir.ArrayAttr(op.attributes["indexing_maps"])]
         self.inputs = len(op.operands) - len(op.results)
         self.outputs = [self.block.arguments[self.inputs + i] for i in range(len(op.results))]
+        self.reads = [view.operation for view in self.block.operations if view.operation.name == "tensor.extract"]
         self.yields = list(list(self.block.operations)[-1].operation.operands)
         for map_ in self.maps[self.inputs :]:
             if sorted(loop for loop in map_ if loop is not None) != self.parallel:

@@ -260,7 +260,7 @@ class Raiser:
                 continue
             range_, new = self.connector.slice_range(op, axis), results.get(axis)
             if range_ is not None:
-                into = new or self._new_dim(f"{old}_1", const(1))
+                into = new or self.new_dim(f"{old}_1", const(1))
                 value = self.emitter.emit(
                     "slice", value, dim=old, into=str(self.emitter.dims[into]), offset=str(range_[0])
                 )
@@ -276,7 +276,7 @@ class Raiser:
         for index in range(1, len(op.operands)):
             last = index + 1 == len(op.operands)
             other, second = self._part(number, op, index, whole, taken=name)
-            into = whole if last else self._new_dim(f"{name}_{second}", self._size(name) + self._size(second))
+            into = whole if last else self.new_dim(f"{name}_{second}", self._size(name) + self._size(second))
             value = self.emitter.emit("concat", value, other, dims=[name, second], into=str(self.emitter.dims[into]))
             name = into
         self.encoded[op.results[0]] = value
@@ -293,13 +293,13 @@ class Raiser:
         }
         name = names[joined]
         if name in (whole, taken) or name in pairs.values():
-            pairs[name] = self._new_dim(f"{name}_{index}", self._size(name))
+            pairs[name] = self.new_dim(f"{name}_{index}", self._size(name))
         return self.renamed(value, pairs), pairs.get(name, name)
 
     def _size(self, name: str) -> Size:
         return self.emitter.dims[name].size
 
-    def _new_dim(self, name: str, size: Size) -> str:
+    def new_dim(self, name: str, size: Size) -> str:
         """A dim of its own, called ``name`` if that is free."""
         names = (name, *(f"{name}_{number}" for number in range(len(self.emitter.dims) + 1)))
         free = next(each for each in names if each not in self.emitter.dims)
@@ -374,6 +374,7 @@ class Raiser:
 
 _REASONS = {
     "tensor.insert_slice": "it cuts several axes, leaves elements unwritten, or its extents are no literals",
+    "tensor.pad": "what it pads with is no constant, or its extents are no literals",
 }
 _RULES = {
     "arith.constant": Raiser.raise_constant,

@@ -264,10 +264,18 @@ def pieces(draw: st.DrawFn, name: str, pool: list[tuple[str, tuple[int, ...]]], 
         lines.append(f"{result} = tensor.extract_slice {source}{place} : {tensor(shape)} to {tensor(kept)}")
         return result, kept
 
-    kind = draw(st.sampled_from(("slice", "select", "concat", "insert", "chain")))
+    kind = draw(st.sampled_from(("slice", "select", "concat", "insert", "chain", "pad")))
     extent = draw(st.integers(1, shape[axis]))
     if kind == "slice":
         return cut(name, extent)
+    if kind == "pad":
+        low, high = ([draw(st.integers(0, 2)) for _ in shape] for _ in range(2))
+        padded = tuple(map(sum, zip(low, shape, high, strict=True)))
+        indices = ", ".join(f"%i{each}: index" for each in range(len(shape)))
+        lines.append(f"{name}_c = arith.constant 2.5 : f32")
+        lines.append(f"{name} = tensor.pad {source} low{low} high{high} {{\n^bb0({indices}):\n"
+                     f"tensor.yield {name}_c : f32\n}} : {tensor(shape)} to {tensor(padded)}")  # fmt: skip
+        return name, padded
     if kind == "select":
         return cut(name, 1, (*shape[:axis], *shape[axis + 1 :]))
     parts = [cut(f"{name}_{i}", draw(st.integers(1, shape[axis]))) for i in range(draw(st.integers(1, 3)))]

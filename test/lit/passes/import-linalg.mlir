@@ -476,12 +476,12 @@ func.func @scalar_argument(%x: tensor<4xf32>, %s: f32) -> tensor<4xf32> {
 
 // -----
 
-// Elements read at the loops' own indices make an operand; at an index that is computed otherwise the op stays.
+// Elements read at the loops' own indices make an operand; at an index that is computed otherwise they are gathered.
 
 // CHECK-LABEL: func.func @gathered
-// CHECK: "cleave.exp"
-// CHECK: linalg.generic
-// CHECK: tensor.extract
+// CHECK-DAG: "cleave.exp"
+// CHECK-DAG: %[[POSITIONS:.*]] = "cleave.cast"({{.*}} -> tensor<4xi64
+// CHECK-DAG: "cleave.gather"(%{{.*}}, %[[POSITIONS]])
 func.func @gathered(%x: tensor<4x6xf32>, %y: tensor<?x6xf32>) -> (tensor<6x4xf32>, tensor<4x6xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
@@ -497,7 +497,6 @@ func.func @gathered(%x: tensor<4x6xf32>, %y: tensor<?x6xf32>) -> (tensor<6x4xf32
     %b = math.exp %a : f32
     linalg.yield %b : f32
   } -> tensor<6x4xf32>
-  // expected-remark @+1 {{'linalg.generic' is not raised: its body has 'tensor.extract'}}
   %1 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
       outs(%e1 : tensor<4x6xf32>) {
   ^bb0(%out: f32):
@@ -722,4 +721,65 @@ func.func @unwritten_rest(%a: tensor<4x2xf32>) -> tensor<4x7xf32> {
   // expected-remark @+1 {{it cuts several axes, leaves elements unwritten, or its extents are no literals}}
   %0 = tensor.insert_slice %a into %e[0, 0] [4, 2] [1, 1] : tensor<4x2xf32> into tensor<4x7xf32>
   return %0 : tensor<4x7xf32>
+}
+
+// -----
+
+// Padding by a constant: concatenations with it.
+
+// CHECK-LABEL: func.func @padded
+// CHECK: "cleave.constant"() {value = 1.500000e+00 : f32}
+// CHECK-COUNT-2: "cleave.concat"
+// CHECK-NOT: tensor.pad
+func.func @padded(%x: tensor<4x2xf32>) -> tensor<4x5xf32> {
+  %c = arith.constant 1.5 : f32
+  %0 = tensor.pad %x low[0, 1] high[0, 2] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %c : f32
+  } : tensor<4x2xf32> to tensor<4x5xf32>
+  return %0 : tensor<4x5xf32>
+}
+
+// -----
+
+// Rows of a table at positions from memory, as exporters write an embedding.
+
+// CHECK-LABEL: func.func @embedding
+// CHECK-SAME: (%[[TABLE:.*]]: tensor<2x4xf32, {{.*}}>, %[[ROWS:.*]]: tensor<?xi1, {{.*}}>)
+// CHECK: %[[POSITIONS:.*]] = "cleave.cast"(%[[ROWS]])
+// CHECK: "cleave.gather"(%[[TABLE]], %[[POSITIONS]])
+func.func @embedding(%table: tensor<2x4xf32>, %rows: tensor<?xi1>) -> tensor<?x4xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %rows, %c0 : tensor<?xi1>
+  %e = tensor.empty(%n) : tensor<?x4xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%rows : tensor<?xi1>) outs(%e : tensor<?x4xf32>) {
+  ^bb0(%row: i1, %out: f32):
+    %wide = arith.extui %row : i1 to i64
+    %i = arith.index_cast %wide : i64 to index
+    %j = linalg.index 1 : index
+    %v = tensor.extract %table[%i, %j] : tensor<2x4xf32>
+    linalg.yield %v : f32
+  } -> tensor<?x4xf32>
+  return %0 : tensor<?x4xf32>
+}
+
+// -----
+
+// Reading a part of each row: which one is not said by a dim.
+
+// CHECK-LABEL: func.func @parts_of_rows
+// CHECK: tensor.extract
+func.func @parts_of_rows(%table: tensor<2x4xf32>, %rows: tensor<5xi1>) -> tensor<5x3xf32> {
+  %e = tensor.empty() : tensor<5x3xf32>
+  // expected-remark @+1 {{'linalg.generic' is not raised: its body reads a part of a tensor, or one whose extents are not known}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%rows : tensor<5xi1>) outs(%e : tensor<5x3xf32>) {
+  ^bb0(%row: i1, %out: f32):
+    %i = arith.index_castui %row : i1 to index
+    %j = linalg.index 1 : index
+    %v = tensor.extract %table[%i, %j] : tensor<2x4xf32>
+    linalg.yield %v : f32
+  } -> tensor<5x3xf32>
+  return %0 : tensor<5x3xf32>
 }

@@ -1,11 +1,11 @@
-"""Slices written into a tensor along one axis: a concatenation of what was written and of what is left.
+"""Padding, and slices written into a tensor along one axis, as concatenations of what stands there in the end.
 
 Exporters that know no ``tensor.concat`` write one as a chain of ``tensor.insert_slice`` into fresh memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from cleave.bindings import ir
@@ -33,14 +33,47 @@ class _Cut(NamedTuple):
     size: int
 
 
-def inserts_to_concats(func: ir.Operation) -> None:
-    """Rewrite each insert_slice of static extents that leaves nothing unwritten and cuts one axis."""
+def to_concats(func: ir.Operation) -> None:
+    """Rewrite what has static extents and leaves nothing unwritten: pads by a constant, slices that cut one axis."""
     for view in list(func.regions[0].blocks[0].operations):
         op = view.operation
-        cut = _cut(op) if op.name == "tensor.insert_slice" else None
-        pieces = _pieces(op.results[0], cut.axis) if cut else []
-        if cut and all(piece.value is not None for piece in pieces):
-            op.results[0].replace_all_uses_with(_joined(op, cut.axis, pieces))
+        rewrite = _RULES.get(op.name)
+        new = rewrite(op) if rewrite else None
+        if new is not None:
+            op.results[0].replace_all_uses_with(new)
+
+
+def _padded(op: ir.Operation) -> ir.Value | None:
+    """One axis after the other between two constants."""
+    value, filling = op.operands[0], list(op.regions[0].blocks[0].operations)[-1].operation.operands[0].owner
+    low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))  # pyright: ignore
+    constant = not isinstance(filling, ir.Block) and filling.name == "arith.constant"
+    if not constant or None in shape_of(value) or min((*low, *high, 0)) < 0:  # dynamic amounts are negative
+        return None
+    for axis, (before, after) in enumerate(zip(low, high, strict=True)):
+        sides = [_splat(op, filling.attributes["value"], _resized(value, axis, size)) for size in (before, after)]
+        value = _concat(op, axis, [part for part in (sides[0], value, sides[1]) if shape_of(part)[axis]])
+    return value
+
+
+def _resized(value: ir.Value, axis: int, size: int) -> ir.Type:
+    """The type of a tensor with another extent on an axis."""
+    shape = [size if number == axis else extent or 0 for number, extent in enumerate(shape_of(value))]
+    return ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+
+
+def _splat(op: ir.Operation, element: ir.Attribute, type_: ir.Type) -> ir.Value:
+    attributes = {"value": ir.DenseElementsAttr.get_splat(type_, element)}
+    point = ir.InsertionPoint(op)
+    return ir.Operation.create("arith.constant", [type_], [], attributes, loc=op.location, ip=point).results[0]
+
+
+def _written(op: ir.Operation) -> ir.Value | None:
+    cut = _cut(op)
+    pieces = _pieces(op.results[0], cut.axis) if cut else []
+    if cut is None or any(piece.value is None for piece in pieces):
+        return None
+    return _concat(op, cut.axis, [_taken(piece, cut.axis, op) for piece in pieces if piece.size])
 
 
 def _cut(op: ir.Operation) -> _Cut | None:
@@ -104,32 +137,35 @@ def _with_all_axes(op: ir.Operation) -> ir.Value:
     ).results[0]
 
 
-def _joined(op: ir.Operation, axis: int, pieces: Sequence[_Piece]) -> ir.Value:
-    point, location = ir.InsertionPoint(op), op.location
-    parts = [_taken(piece, axis, point, location) for piece in pieces if piece.size]
+def _concat(op: ir.Operation, axis: int, parts: Sequence[ir.Value]) -> ir.Value:
+    """Tensors of static extents one after the other, before ``op``."""
     if len(parts) == 1:
         return parts[0]
+    type_ = _resized(parts[0], axis, sum(shape_of(part)[axis] or 0 for part in parts))
     attributes = {"dim": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis)}
-    return ir.Operation.create(
-        "tensor.concat", [op.results[0].type], parts, attributes, loc=location, ip=point
-    ).results[0]
+    point = ir.InsertionPoint(op)
+    return ir.Operation.create("tensor.concat", [type_], parts, attributes, loc=op.location, ip=point).results[0]
 
 
-def _taken(piece: _Piece, axis: int, point: ir.InsertionPoint, location: ir.Location) -> ir.Value:
-    """The piece as a tensor: all of one, or a slice of it."""
+def _taken(piece: _Piece, axis: int, op: ir.Operation) -> ir.Value:
+    """The piece as a tensor, before ``op``: all of one, or a slice of it."""
     assert piece.value is not None
-    shape = [extent or 0 for extent in shape_of(piece.value)]
-    if piece.size == shape[axis]:
+    rank = len(shape_of(piece.value))
+    if piece.size == shape_of(piece.value)[axis]:
         return piece.value
-    sizes = [piece.size if number == axis else extent for number, extent in enumerate(shape)]
-    offsets = [piece.start if number == axis else 0 for number in range(len(shape))]
+    type_ = ir.RankedTensorType(_resized(piece.value, axis, piece.size))
     attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-        "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
-        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
+        "static_offsets": ir.DenseI64ArrayAttr.get([piece.start if number == axis else 0 for number in range(rank)]),
+        "static_sizes": ir.DenseI64ArrayAttr.get(type_.shape),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * rank),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
     }
-    type_ = ir.RankedTensorType.get(sizes, ir.RankedTensorType(piece.value.type).element_type)
-    return ir.Operation.create(
-        "tensor.extract_slice", [type_], [piece.value], attributes, loc=location, ip=point
-    ).results[0]
+    point, sources = ir.InsertionPoint(op), [piece.value]
+    slice_ = ir.Operation.create("tensor.extract_slice", [type_], sources, attributes, loc=op.location, ip=point)
+    return slice_.results[0]
+
+
+_RULES: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
+    "tensor.pad": _padded,
+    "tensor.insert_slice": _written,
+}
