@@ -149,7 +149,7 @@ class Compilation:
 
         ctx, module = parsed(self.optimised)
         with ctx:
-            chosen = {"warp_specialise": bool(self.warp_specialise), "library": bool(self.library)}
+            chosen = {"warp_specialise": bool(self.warp_specialise), "library": int(bool(self.library))}
             options = {"aligned": True, **chosen, **self.schedule}
             _apply(module, "cleave-schedule", sizes=_spelt(sizes), explain=explain, **options)
             if self.warp_specialise:

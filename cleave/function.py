@@ -251,8 +251,9 @@ class Function:
     def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
         """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first.
 
-        They are there to be compared and measured: for sm_90 some are warp-specialised unless that is switched off, and
-        where it is asked for, the first of these is there without each part of the form, too.
+        They are there to be compared and measured: for sm_90 some are warp-specialised, and some have plain products
+        made by cuBLAS, unless that is switched off. Where the form is asked for, the first of these is there without
+        each part of it, too.
         """
         from cleave.lowering.package import package
         from cleave.lowering.targets import Target

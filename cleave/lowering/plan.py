@@ -9,7 +9,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule, kernel_modules
-from cleave.lowering.kernel_builder import written_arguments
+from cleave.lowering.kernel_builder import number_attribute, written_arguments
 from cleave.passes.diagnostics import position_of
 from cleave.passes.tile_io import ALIGNED
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, Step, TensorSpec, View
@@ -125,7 +125,7 @@ class _Reader:
             cooperative="cleave.cooperative" in op.attributes,
             unless=ir.FlatSymbolRefAttr(op.attributes[unless]).value if unless in op.attributes else "",
             persistent=kernel.persistent,
-            product="cleave.product" in op.attributes,
+            product=number_attribute(op, "cleave.product") or 0,
         )
 
 

@@ -36,7 +36,8 @@ class Schedule:
     ``combine``: launches one after the other (plain), overlapping (pdl), in one where that is possible (share), or what
     costs least (auto).
     ``warp_specialise``: kernels may be chosen in a form for ``cleave-lower-to-ttgir{chosen}``.
-    ``library``: kernels that are plain products are launched only where there is no cuBLAS.
+    ``library``: kernels that are plain products are launched only where there is no cuBLAS, of which 1 takes the first
+    algorithm, 2 the second.
     """
 
     target: str = "h200"
@@ -49,10 +50,12 @@ class Schedule:
     aligned: bool = False
     combine: Combine = "auto"
     warp_specialise: bool = False
-    library: bool = False
+    library: int = 0
 
     def __post_init__(self) -> None:
         _ = self.options
+        if self.library < 0:
+            raise CleaveError(f"library is {self.library}, but must be the number of an algorithm, 0 for none")
 
     @property
     def options(self) -> ScheduleOptions:

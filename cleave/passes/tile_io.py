@@ -89,7 +89,9 @@ class _Host:
         operands = [self._tensor(value) for value in launch.operands]
         grid = cleave.attribute("strings", [str(size) for size in launch.kernel.grid])
         attributes = {"callee": ir.FlatSymbolRefAttr.get(launch.kernel.name), "cleave.grid": grid}
-        for name in ("overlaps", "cooperative", "product"):
+        if launch.product:
+            attributes["cleave.product"] = _integer(launch.product)
+        for name in ("overlaps", "cooperative"):
             if getattr(launch, name):
                 attributes[f"cleave.{name}"] = ir.UnitAttr.get()
         if launch.unless:

@@ -34,8 +34,8 @@ def _problems(
                 f"'cleave.unless' names '{wanted}', which no cooperative launch before runs", launch.location
             )
     name = _callee(launch)
-    if "cleave.product" in launch.attributes and (len(launch.operands), len(list(_outputs(launch, kernel)))) != (3, 1):
-        yield CleaveError(f"'{name}' is said to be a product, which has two operands and a result", launch.location)
+    if "cleave.product" in launch.attributes:
+        yield from _product_problems(launch, kernel)
     if not list(kernel.regions[0].blocks):
         return
     meets = [op for op in ops_inside(kernel) if op.name == "cleave.group_barrier"]
@@ -49,6 +49,16 @@ def _problems(
         if not earlier:
             yield CleaveError("the first launch has none to overlap with", launch.location)
         yield from _wait_problems(launch, kernel, written)
+
+
+def _product_problems(launch: ir.Operation, kernel: ir.Operation) -> Iterator[CleaveError]:
+    rank = launch.attributes["cleave.product"]
+    if not isinstance(rank, ir.IntegerAttr) or rank.value < 1:
+        text = f"'cleave.product' is the number of a library's algorithm, from 1 on, not {rank}"
+        yield CleaveError(text, launch.location)
+    if (len(launch.operands), len(list(_outputs(launch, kernel)))) != (3, 1):
+        text = f"'{_callee(launch)}' is said to be a product, which has two operands and a result"
+        yield CleaveError(text, launch.location)
 
 
 def _wait_problems(launch: ir.Operation, kernel: ir.Operation, written: set[ir.Value]) -> Iterator[CleaveError]:

@@ -103,21 +103,24 @@ class Cublas:
         if self._version < _OLDEST:
             raise CleaveError(f"cuBLAS at {path} is of version {self._version}, too old")
         self._handles: dict[int, int] = {}
-        self._planned: dict[tuple[int, Gemm], Planned | None] = {}
+        self._planned: dict[tuple[Gemm, int, int], Planned | None] = {}
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
         """As in "cuBLAS 12.8.4"."""
         return f"cuBLAS {self._version // 10000}.{self._version // 100 % 100}.{self._version % 100}"
 
-    def planned(self, gemm: Gemm, context: int) -> Planned | None:
-        """How the product is made on the GPU of the context, the current one; None if cuBLAS has no algorithm."""
-        key = context, gemm
+    def planned(self, gemm: Gemm, rank: int, context: int) -> Planned | None:
+        """How the product is made on the GPU of the context, the current one; None if cuBLAS has no such algorithm.
+
+        ``rank``: 1 is the algorithm that it expects to be the fastest, 2 the next, and so on.
+        """
+        key = gemm, rank, context
         with self._lock:
             if key not in self._planned:
                 if len(self._planned) >= _REMEMBERED:
                     self._planned.clear()
-                self._planned[key] = self._plan(gemm, self._handle(context))
+                self._planned[key] = self._plan(gemm, rank, self._handle(context))
             return self._planned[key]
 
     def _handle(self, context: int) -> int:
@@ -125,7 +128,7 @@ class Cublas:
             self._handles[context] = self._made("start cuBLAS", "cublasLtCreate")
         return self._handles[context]
 
-    def _plan(self, gemm: Gemm, handle: int) -> Planned | None:
+    def _plan(self, gemm: Gemm, rank: int, handle: int) -> Planned | None:
         wide = gemm.d.dtype == "f64"
         compute, scale = (_COMPUTE_64F, _TYPES["f64"]) if wide else (_COMPUTE_32F, _TYPES["f32"])
         made: list[tuple[str, int]] = []
@@ -134,7 +137,7 @@ class Cublas:
             for attribute, turned in zip((_TRANSPOSE_A, _TRANSPOSE_B), gemm.transposed, strict=True):
                 self._set(_OP, operation, attribute, c_int32(turned))
             a, b, d = (self._layout(made, matrix, gemm.count) for matrix in (gemm.a, gemm.b, gemm.d))
-            found = self._algorithm(gemm, handle, operation, (a, b, d))
+            found = self._algorithm(gemm, rank, handle, operation, (a, b, d))
         except CleaveError:
             _destroy(self._functions, made)
             raise
@@ -153,8 +156,9 @@ class Cublas:
             self._set(_LAYOUT, layout, _BATCH_STRIDE, c_int64(matrix.batch))
         return layout
 
-    def _algorithm(self, gemm: Gemm, handle: int, operation: int, layouts: tuple[int, int, int]) -> _Result | None:
-        """What cuBLAS expects to be the fastest; None if it has none."""
+    def _algorithm(
+        self, gemm: Gemm, rank: int, handle: int, operation: int, layouts: tuple[int, int, int]
+    ) -> _Result | None:
         a, b, d = layouts
         made: list[tuple[str, int]] = []
         try:
@@ -163,14 +167,14 @@ class Cublas:
             self._set(_PREFERENCE, preference, _REDUCTION_SCHEMES, c_uint32(_REDUCED_IN_COMPUTE_TYPE))
             for attribute, matrix in zip(_ALIGNMENTS, (gemm.a, gemm.b, gemm.d, gemm.d), strict=True):
                 self._set(_PREFERENCE, preference, attribute, c_uint32(matrix.alignment))
-            result, count = _Result(), c_int()
+            results, count = (_Result * rank)(), c_int()
             choose = self._functions["cublasLtMatmulAlgoGetHeuristic"]
-            status = choose(handle, operation, a, b, d, d, preference, 1, byref(result), byref(count))
+            status = choose(handle, operation, a, b, d, d, preference, rank, results, byref(count))
         finally:
             _destroy(self._functions, made)
         if status != _NOT_SUPPORTED:
             self.check("choose an algorithm for a product", status)
-        return None if status or not count.value or result.status else result
+        return None if status or count.value < rank or results[rank - 1].status else results[rank - 1]
 
     def call(self, planned: Planned, pointers: tuple[c_void_p, c_void_p, c_void_p, c_void_p], stream: c_void_p) -> Any:
         """What starts the product on what these point at then: a, b, d and the workspace. It returns a status."""

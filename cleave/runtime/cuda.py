@@ -11,7 +11,7 @@ from typing import Any
 from cleave.errors import CleaveError
 from cleave.runtime.counters import counters_of
 from cleave.runtime.cublas import Cublas, Planned, ProductLauncher, shared_cublas
-from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, Described, bind
+from cleave.runtime.cuda_bind import PARAMETER_BYTES, SCRATCH_POINTERS, Bound, BoundLaunch, Described, Product, bind
 from cleave.runtime.cuda_driver import Driver, TensorMap, shared_driver
 from cleave.runtime.cuda_launch import Launcher, Ready, Shape, Slot
 from cleave.runtime.cuda_tensors import (
@@ -23,7 +23,6 @@ from cleave.runtime.cuda_tensors import (
     signature,
 )
 from cleave.runtime.descriptors import DESCRIPTOR, Box, is_empty
-from cleave.runtime.gemm import Gemm
 from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec
 
 Allocator = Callable[[tuple[int, ...], str], Any]
@@ -182,8 +181,8 @@ class Program:
             return bound
         cublas = self.cublas
 
-        def planned_of(gemm: Gemm) -> Planned | None:
-            return None if isinstance(cublas, str) else cublas.planned(gemm, context)
+        def planned_of(product: Product) -> Planned | None:
+            return None if isinstance(cublas, str) else cublas.planned(product.gemm, product.rank, context)
 
         found = bound.by_library(planned_of, len(self.plan.arguments))
         for launch in found.launches:

@@ -52,9 +52,13 @@ class Described:
 
 @dataclass(frozen=True)
 class Product:
-    """A launch that a library may make; ``places`` has (root, bytes from it) of the Gemm's a, b and d."""
+    """A launch that a library may make, by its algorithm number ``rank``, from 1 on.
+
+    ``places``: (root, bytes from it) of the Gemm's a, b and d.
+    """
 
     gemm: Gemm
+    rank: int
     places: tuple[tuple[int, int], ...]
 
 
@@ -79,7 +83,7 @@ class BoundLaunch:
     planned: Planned | None = None
 
 
-PlannedOf = Callable[[Gemm], Planned | None]
+PlannedOf = Callable[[Product], Planned | None]
 """How a library makes a product; None where it does not."""
 
 
@@ -101,7 +105,7 @@ class Bound:
         All use one workspace, for none starts before the launch ahead of it is complete. Nor does what is behind one:
         the library's kernels may let it start when they like.
         """
-        plans = [launch.product and planned_of(launch.product.gemm) for launch in self.launches]
+        plans = [launch.product and planned_of(launch.product) for launch in self.launches]
         size, root = max((planned.workspace for planned in plans if planned), default=0), inputs + len(self.allocated)
         behind = [None, *plans]
         launches = tuple(
@@ -223,7 +227,7 @@ class _Binder:
         gemm = gemm_of([factors[number] for number in order])
         if gemm is None:
             return None
-        return Product(gemm, tuple((operands[order[n]].root, offsets[order[n]]) for n in gemm.order))
+        return Product(gemm, launch.product, tuple((operands[order[n]].root, offsets[order[n]]) for n in gemm.order))
 
     def _described(self, launch: Launch, parameter: int, spec: DescriptorSpec) -> Described:
         name = launch.operands[spec.operand]

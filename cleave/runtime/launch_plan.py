@@ -73,7 +73,7 @@ class Launch:
     themselves, so that no more are launched than run at once.
 
     ``product``: it computes its output as the plain product of its two other operands, summed over the dims that the
-    output has not, and a library makes it where there is one.
+    output has not, and a library makes it where there is one: by the first of its algorithms, the second and so on.
     """
 
     kernel: str
@@ -87,7 +87,7 @@ class Launch:
     cooperative: bool = False
     unless: str = ""
     persistent: bool = False
-    product: bool = False
+    product: int = 0
     kind: Literal["launch"] = "launch"
 
 
@@ -226,6 +226,10 @@ def _check_names(plan: LaunchPlan) -> None:
 
 def _check_positions(launch: Launch) -> None:
     """CleaveError where an argument is an operand that the launch has not, or a product is none of two tensors."""
+    if not isinstance(launch.product, int) or launch.product < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CleaveError(
+            f"the launch plan has {launch.kernel} made by algorithm {launch.product!r}, which is no number"
+        )
     if launch.product and (len(launch.operands), len(launch.outputs)) != (3, 1):
         raise CleaveError(
             f"the launch plan says that {launch.kernel} is a product, which has two operands and a result"

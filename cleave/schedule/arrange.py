@@ -66,7 +66,7 @@ class _Arrangement:
         if not self.options.library:
             return self.plain.launches
         pairs = zip(self.plain.launches, self.regions, strict=True)
-        return tuple(replace(launch, product=is_product(region)) for launch, region in pairs)
+        return tuple(replace(launch, product=self.options.library * is_product(region)) for launch, region in pairs)
 
     def _merged(self, launches: Sequence[Launch], choices: Sequence[_Choice]) -> Iterator[Launch]:
         """Ahead of two launches that are one launch elsewhere, that one."""
@@ -77,9 +77,9 @@ class _Arrangement:
                 kernel, rest = replace(emitted.kernel, name=f"{name}_shared"), launches[index + 2 :]
                 kernel = triggering(kernel, rest[0].kernel) if rest and rest[0].overlaps else kernel
                 yield Launch(kernel, emitted.operands, cooperative=True)
-                yield replace(launch, unless=f"{name}_shared", product=False)
+                yield replace(launch, unless=f"{name}_shared", product=0)
             elif index - 1 in shared:
-                yield replace(launch, unless=f"{launches[index - 1].kernel.name}_shared", product=False)
+                yield replace(launch, unless=f"{launches[index - 1].kernel.name}_shared", product=0)
             else:
                 yield launch
 

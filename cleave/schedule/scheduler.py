@@ -56,7 +56,8 @@ class ScheduleOptions:
 
     ``iterative_tiling`` and ``horizontal_fusion`` off are the ablations: one kernel for each reduction, and one loop
     for each reduction. ``combine``: how launches follow one another (see ``arrange``). ``warp_specialise``: kernels may
-    be warp-specialised where they have such a form. ``library``: launches that are plain products are a library's.
+    be warp-specialised where they have such a form. ``library``: launches that are plain products are a
+    library's, made by its first algorithm, the second and so on; 0: none are.
     """
 
     target: Target = field(default_factory=lambda: target_named("h200"))
@@ -66,7 +67,7 @@ class ScheduleOptions:
     max_tilings: int = 64
     combine: Combine = "auto"
     warp_specialise: bool = False
-    library: bool = False
+    library: int = 0
 
 
 @dataclass(frozen=True)

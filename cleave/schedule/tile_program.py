@@ -131,7 +131,8 @@ class Launch:
 
     ``overlaps``: it may start before the launch in front of it is complete; its kernel waits for that itself.
     ``cooperative``: all its blocks run at once. ``unless``: the kernel of a cooperative launch, without which (the GPU
-    has no room for all its blocks) this launch is made. ``product``: a library makes it where there is one.
+    has no room for all its blocks) this launch is made. ``product``: a library makes it where there is one,
+    by its first algorithm, the second and so on.
     """
 
     kernel: Kernel
@@ -139,7 +140,7 @@ class Launch:
     overlaps: bool = False
     cooperative: bool = False
     unless: str = ""
-    product: bool = False
+    product: int = 0
 
 
 @dataclass(frozen=True, eq=False)

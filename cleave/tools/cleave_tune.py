@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", default="", help="of all dynamic dims, as in m=16,n=4096")
     parser.add_argument("--function", help="one of several functions")
     parser.add_argument("--candidates", type=positive, default=16, help="how many programs are measured (default 16)")
+    parser.add_argument("--no-library", action="store_true", help="leave cuBLAS out; for cleave.jit(library=False)")
     return parser
 
 
@@ -69,7 +70,7 @@ def _tune(parsed: argparse.Namespace) -> int:
     import cleave
     from cleave.passes.options import parse_sizes
 
-    function = cleave.compile(parsed.input, parsed.function)
+    function = cleave.compile(parsed.input, parsed.function, library=False if parsed.no_library else None)
     tensors = _inputs(function, parse_sizes(parsed.sizes))
     right = 0
     for progress in function.tune(*tensors, candidates=parsed.candidates, store=parsed.store):

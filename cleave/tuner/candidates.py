@@ -37,16 +37,17 @@ from cleave.schedule.tile_program import TileProgram
 
 SPARE = 3
 """Programs that are chosen for each one wanted, some of which may prove equal."""
-BY_CUBLAS = "cuBLAS"
-"""With which labels begin of programs that call it, behind which its launches are named."""
 DEPTH = 4
 """Candidates of a launch that are looked at, as a multiple of the programs wanted."""
 ALTERNATIVES = 4
 """Alternatives of which schedules are tried: those of least predicted time."""
 FORM = 0.25
 """Share of the programs that each form has at least: with warp-specialised kernels, and without."""
-LIBRARY = 2
-"""Programs with a library's products, at most: those of least predicted time that write different values to memory."""
+ALGORITHMS, LATER = 3, 1.05
+"""How many of a library's algorithms are tried for a program, and how many times as long a later one counts to take as
+the one before it."""
+LIBRARY = 3
+"""Of so many candidates one has a library's products, where there are enough of these."""
 SHARE = (0.5, 1.0, 2.0)
 """Split counts that are tried, as multiples of the model's choice."""
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.05
@@ -58,23 +59,31 @@ the same values to memory, and for each one with the same tiles: what the model 
 class Choice:
     """One program; ``seconds`` are predicted. Programs with the same ``kernels`` or the same ``tiles`` are alike.
 
-    ``warp_specialised``: whether any of its kernels is. ``library``: its plain products are a library's.
+    ``alternative`` is its number; ``launches`` and ``parts`` say what these are and how many parts splits have.
+    ``warp_specialised``: whether any of its kernels is. ``library``: its plain products are made by this algorithm
+    of a library.
     """
 
-    label: str
+    alternative: int
+    launches: tuple[str, ...]
+    parts: str
     scheduled: Scheduled
     seconds: float
     kernels: Hashable
     tiles: Hashable
     warp_specialised: bool = False
-    library: bool = False
+    library: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"alternative {self.alternative}: {'; '.join(self.launches)}{self.parts}"
 
 
-def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, library: bool = False) -> list[Choice]:
+def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, library: int = 0) -> list[Choice]:
     """``count`` programs of little predicted time and some variety, the model's choice first.
 
-    ``graphs``: the source and its alternatives. ``library``: with plain products by a library, too, right behind the
-    first one. CleaveError, located, where none can be scheduled.
+    ``graphs``: the source and its alternatives. ``library``: so many with plain products by a library, at most, stand
+    right behind the first one. CleaveError, located, where none can be scheduled.
     """
     rough: dict[float, int] = {}
     failure: CleaveError | None = None
@@ -92,18 +101,36 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, li
             found += _of_kernels(index, place, scheduled, options, count)
     ranked = sorted(found, key=lambda choice: choice.seconds)
     taken = _varied(ranked, count)
-    return [*taken[:1], *(_by_library(ranked) if library else ()), *taken[1:]][:count]
+    return [*taken[:1], *_by_library(ranked)[:library], *taken[1:]][:count]
 
 
 def _by_library(ranked: Sequence[Choice]) -> list[Choice]:
-    """The first programs in which a launch is a plain product, with these made by a library."""
+    """Programs in which a launch is a plain product, these made by a library, of little time by their own kernels.
+
+    One of those that write the same values to memory: its products' own kernels run on any GPU, if one has such.
+    """
+    groups: dict[Hashable, list[Choice]] = {}
+    for choice in ranked:
+        groups.setdefault(choice.kernels, []).append(choice)
     found: list[Choice] = []
-    for choice in {choice.kernels: choice for choice in reversed(ranked)}.values():
-        plain = products(choice.scheduled.program)
+    for alike in groups.values():
+        plain = products(alike[0].scheduled.program)
         if any(plain):
-            which = ", ".join(f"k{number}" for number, is_plain in enumerate(plain) if is_plain)
-            found.append(replace(choice, library=True, label=f"{BY_CUBLAS} {which}, {choice.label}"))
-    return sorted(found, key=lambda choice: choice.seconds)[:LIBRARY]
+            chosen = next((each for each in alike if not _specialised_of(each, plain)), alike[0])
+            found += [_with_products(chosen, plain, rank) for rank in range(1, ALGORITHMS + 1)]
+    return sorted(found, key=lambda choice: choice.seconds * LATER ** (choice.library - 1))
+
+
+def _specialised_of(choice: Choice, plain: Sequence[bool]) -> bool:
+    """Whether the kernel of a plain product is warp-specialised."""
+    pairs = zip(choice.scheduled.program.kernels, plain, strict=True)
+    return any(kernel.warp_specialised for kernel, is_plain in pairs if is_plain)
+
+
+def _with_products(choice: Choice, plain: Sequence[bool], rank: int) -> Choice:
+    how = f"cuBLAS, algorithm {rank}" if rank > 1 else "cuBLAS"
+    pairs = zip(choice.launches, plain, strict=True)
+    return replace(choice, library=rank, launches=tuple(how if is_plain else own for own, is_plain in pairs))
 
 
 def _varied(ranked: Sequence[Choice], count: int) -> list[Choice]:
@@ -139,7 +166,8 @@ def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleO
             each = replace(scheduled, program=replace(program, choices=counts))
             seconds = program_cost(program, {**sizes, **graph.extents, **counts}, options.target)
             seconds *= max(candidate.doubt for candidate in chosen)
-            yield Choice(_label(index, chosen, counts), each, seconds, (index, place), tiles, form)
+            described, parts = tuple(map(_described, chosen)), _parts(counts)
+            yield Choice(index, described, parts, each, seconds, (index, place), tiles, form)
 
 
 def _tiles(candidate: Candidate) -> Hashable:
@@ -177,10 +205,8 @@ def _counts(program: TileProgram) -> Iterator[dict[str, int]]:
         yield {name: max(1, int(count * share)) for (name, count), share in pairs}
 
 
-def _label(index: int, candidates: Sequence[Candidate], counts: Mapping[str, int]) -> str:
-    kernels = "; ".join(_described(candidate) for candidate in candidates)
-    parts = "".join(f", {name} = {count}" for name, count in counts.items())
-    return f"alternative {index}: {kernels}{parts}"
+def _parts(counts: Mapping[str, int]) -> str:
+    return "".join(f", {name} = {count}" for name, count in counts.items())
 
 
 def _described(candidate: Candidate) -> str:
@@ -204,8 +230,8 @@ def variants(
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    ``ablations``: the first that is warp-specialised is there without each part of that form, too. ``library``: as of
-    ``choices``.
+    ``ablations``: the first that is warp-specialised is there without each part of that form, too. ``library``: some
+    have plain products made by a library.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -218,7 +244,8 @@ def variants(
             for func in pass_.admitted(group)
         ]
         forms = list(each_ablation()) if ablations else [Form()]
-        ranked = choices(graphs, options, SPARE * count, library=library and count > 1)
+        by_library = -(-count // LIBRARY) if library and count > 1 else 0
+        ranked = choices(graphs, options, SPARE * count, library=by_library)
         lowered = _lowered_choices(ranked, options, count, forms, ctx)
         found: list[Variant] = []
         failure: CleaveError | None = None

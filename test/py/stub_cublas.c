@@ -11,7 +11,7 @@
 
 enum { OK = 0, INVALID = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { R_32F = 0, R_64F = 1, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, COMPUTE_64F = 70 };
-enum { MAGIC = 0x5eed };
+enum { MAGIC = 0x5eed, ALGORITHMS = 2 };
 
 struct operation { int compute, scale; int32_t turn_a, turn_b; };
 struct layout { int type; uint64_t rows, columns; int64_t leading, apart; int32_t count; };
@@ -129,10 +129,12 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const struct operation *op, con
   int status = problem(op, a, b, c, d);
   if (status) return status;
   if (most < 1 || wanted->schemes != 2 || wanted->workspace < wanted_workspace) return INVALID;
-  *results = (struct result){{MAGIC}, wanted_workspace, OK, 1};
-  for (int i = 0; i < 4; i++) results->algorithm[1 + i] = wanted->alignment[i];
   if (!strcmp(failing, "none")) return OK;
-  *count = 1;
+  for (*count = 0; *count < most && *count < ALGORITHMS; ++*count) {
+    struct result *found = results + *count;
+    *found = (struct result){{MAGIC, *count + 1}, wanted_workspace, OK, 1};
+    for (int i = 0; i < 4; i++) found->algorithm[2 + i] = wanted->alignment[i];
+  }
   LOG("choose\n");
   return OK;
 }
@@ -168,7 +170,7 @@ int cublasLtMatmul(void *handle, const struct operation *op, const void *alpha, 
   if (!algorithm || algorithm[0] != MAGIC || size < wanted_workspace) return INVALID;
   if (size && (!workspace || (uintptr_t)workspace % 256)) return INVALID;
   const void *all[] = {a, b, c, d};
-  for (int i = 0; i < 4; i++) if ((uintptr_t)all[i] % algorithm[1 + i]) return INVALID;
+  for (int i = 0; i < 4; i++) if ((uintptr_t)all[i] % algorithm[2 + i]) return INVALID;
   if (size) memset(workspace, 0xff, size);
   for (int batch = 0; batch < ld->count; batch++)
     for (uint64_t j = 0; j < ld->columns; j++)
@@ -182,8 +184,9 @@ int cublasLtMatmul(void *handle, const struct operation *op, const void *alpha, 
         if (factor) value += factor * number(c, lc->type, batch * lc->apart + i + j * lc->leading);
         store(d, ld->type, batch * ld->apart + at, value);
       }
-  LOG("product on %lu handle %lu of %lu x %lu x %lu, %d times, %c%c, %zu bytes\n", (unsigned long)(uintptr_t)stream,
+  LOG("product on %lu handle %lu of %lu x %lu x %lu, %d times, %c%c, %zu bytes, algorithm %lu\n", (unsigned long)(uintptr_t)stream,
       (unsigned long)(uintptr_t)handle, (unsigned long)ld->rows, (unsigned long)ld->columns,
-      (unsigned long)columns(la, op->turn_a), ld->count, op->turn_a ? 'T' : 'N', op->turn_b ? 'T' : 'N', size);
+      (unsigned long)columns(la, op->turn_a), ld->count, op->turn_a ? 'T' : 'N', op->turn_b ? 'T' : 'N', size,
+      (unsigned long)algorithm[1]);
   return OK;
 }

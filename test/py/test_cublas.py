@@ -51,7 +51,7 @@ def plan_of(x: str, w: str, out: str, dtype: str = "f16", result: str = "", *, s
     operands = ("out", "w", "x") if swapped else ("x", "w", "out")
     if swapped:
         strides = [f"stride:{2 - int(text[7])}:{text[9:]}" for text in strides]
-    launch = Launch("k", ("1",), operands, ("out",), ("in:0", "in:1", "in:2", *strides), product=True)
+    launch = Launch("k", ("1",), operands, ("out",), ("in:0", "in:1", "in:2", *strides), product=1)
     steps = (Alloc(spec("out", out, result or dtype)), launch)
     return LaunchPlan("f", (spec("x", x, dtype), spec("w", w, dtype)), steps, ("out",))
 
@@ -138,7 +138,7 @@ def test_overlapping_memory_and_strides_of_no_matrix_are_refused() -> None:
 def test_a_part_that_starts_between_aligned_addresses_is_said_to(stub: Stub) -> None:
     """What cuBLAS assumes of an address holds of it (the stub refuses it otherwise)."""
     part = View("w", ("n",), ("c=4",), TensorSpec("part", "f16", ("k", "c=4"), (None, 4)), offset="n-5")
-    launch = Launch("k", ("1",), ("x", "part", "out"), ("out",), ("in:0", "in:1", "in:2"), product=True)
+    launch = Launch("k", ("1",), ("x", "part", "out"), ("out",), ("in:0", "in:1", "in:2"), product=1)
     out = Alloc(TensorSpec("out", "f16", ("m", "c=4"), (None, 4)))
     plan = LaunchPlan("f", (spec("x", "m k", "f16"), spec("w", "k n", "f16")), (part, out, launch), ("out",))
     x, w = filled(stub, (3, 8), "f16"), filled(stub, (8, 16), "f16")
@@ -149,8 +149,8 @@ def test_a_part_that_starts_between_aligned_addresses_is_said_to(stub: Stub) -> 
 
 def two_products(overlaps: bool = False) -> LaunchPlan:
     """(x·w)·v, then a kernel."""
-    first = Launch("a", ("1",), ("x", "w", "t"), ("t",), ("in:0", "in:1", "in:2"), product=True)
-    second = Launch("b", ("1",), ("t", "v", "y"), ("y",), ("in:0", "in:1", "in:2"), product=True, overlaps=overlaps)
+    first = Launch("a", ("1",), ("x", "w", "t"), ("t",), ("in:0", "in:1", "in:2"), product=1)
+    second = Launch("b", ("1",), ("t", "v", "y"), ("y",), ("in:0", "in:1", "in:2"), product=1, overlaps=overlaps)
     last = Launch("c", ("m",), ("y", "out"), ("out",), ("in:0", "in:1"), overlaps=overlaps)
     arguments = tuple(spec(name, dims, "f16") for name, dims in (("x", "m k"), ("w", "k n"), ("v", "n e")))
     memory = [Alloc(spec(name, dims, "f16")) for name, dims in (("t", "m n"), ("y", "m e"), ("out", "m e"))]
@@ -207,7 +207,7 @@ def test_a_prepared_call_is_launched_on_any_stream_and_allocates_nothing_then(st
 def test_each_gpu_has_a_handle(stub: Stub) -> None:
     gemm = gemm_of([Factor((*dims,), "f16", Layout.row_major((4, 4))) for dims in ("mk", "kn", "mn")])
     assert isinstance(gemm, Gemm)
-    handles = {stub.library.planned(gemm, context).handle for context in (100, 101, 100)}  # pyright: ignore
+    handles = {stub.library.planned(gemm, 1, context).handle for context in (100, 101, 100)}  # pyright: ignore
     assert len(handles) == 2 and stub.log.count("create") == 2
 
 
@@ -285,10 +285,24 @@ def test_the_library_of_the_process_is_found_first(both: Stub, tmp_path: Path, m
     assert found() == "there is no libcublasLt here"
 
 
+@pytest.mark.parametrize(("rank", "made"), [(1, "algorithm 1"), (2, "algorithm 2"), (3, "")])
+def test_the_algorithm_is_the_one_that_the_plan_says(stub: Stub, rank: int, made: str) -> None:
+    """The stub has two; without a third the kernel is launched."""
+    plan = plan_of("m k", "k n", "m n")
+    plan = replace(plan, steps=(plan.steps[0], replace(plan.launches[0], product=rank)))
+    x, w = filled(stub, (3, 4), "f16"), filled(stub, (4, 5), "f16")
+    program = stub.program(plan)
+    (out,) = program([x, w], stub.allocate)
+    assert [line.rpartition(", ")[2] for line in stub.log if "product" in line] == ([made] if made else [])
+    assert bool(stub.launches) == bool(program.kept) == (not made)
+    if made:
+        check(out, expected("m k", "k n", "m n", x, w), 4, "f16")
+
+
 def test_a_plan_with_products_survives_json_and_says_what_it_cannot_be() -> None:
     plan = two_products()
     assert LaunchPlan.from_json(plan.to_json()) == plan
-    odd = replace(plan, steps=(*plan.steps[:-1], replace(plan.launches[-1], product=True)))
+    odd = replace(plan, steps=(*plan.steps[:-1], replace(plan.launches[-1], product=1)))
     with pytest.raises(CleaveError, match="says that c is a product, which has two operands and a result"):
         LaunchPlan.from_json(odd.to_json())
 
@@ -309,3 +323,10 @@ def test_a_package_says_what_its_kernels_made_for_want_of_a_library(
     interfaces = [{"shape": each.shape, "typestr": "<f2", "data": (each.data_ptr(), False)} for each in operands(stub)]
     package(*(SimpleNamespace(__cuda_array_interface__=each, shape=each["shape"]) for each in interfaces))
     assert package.kept == dict.fromkeys("ab", "there is no libcublasLt here")
+
+
+def test_a_plan_with_an_algorithm_of_no_number_is_refused() -> None:
+    text = plan_of("m k", "k n", "m n").to_json()
+    for odd in ("-1", '"first"', "1.5"):
+        with pytest.raises(CleaveError, match=r"has k made by algorithm .*, which is no number"):
+            LaunchPlan.from_json(text.replace('"product": 1', f'"product": {odd}'))

@@ -132,6 +132,9 @@ func.func @counters(%a: !A, %i: index) {
 !A = tensor<?xf32, #cleave.dims<["m"]>>
 func.func @of_one(%a: !A) {
   // expected-error @+1 {{'moves' is said to be a product, which has two operands and a result}}
+  func.call @moves(%a, %a) {cleave.grid = ["1"], cleave.product = 1 : i64} : (!A, !A) -> ()
+  // expected-error @+2 {{'cleave.product' is the number of a library's algorithm, from 1 on, not unit}}
+  // expected-error @+1 {{'moves' is said to be a product, which has two operands and a result}}
   func.call @moves(%a, %a) {cleave.grid = ["1"], cleave.product} : (!A, !A) -> ()
   return
 }

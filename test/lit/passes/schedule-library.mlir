@@ -1,9 +1,9 @@
-// RUN: cleave-opt "--schedule{library}" --cleave-verify %s | FileCheck %s
+// RUN: cleave-opt "--schedule{library=2}" --cleave-verify %s | FileCheck %s
 // RUN: cleave-opt --schedule %s | FileCheck %s --check-prefix=OFF
 
 // What is a product and nothing else may be cuBLAS's: its launch says so, and its kernel is there for want of it.
 // CHECK-LABEL: func.func @plain
-// CHECK: call @plain__k0{{.*}}cleave.product
+// CHECK: call @plain__k0{{.*}}cleave.product = 2
 // CHECK: func.func private @plain__k0
 // CHECK-LABEL: func.func @scaled
 // CHECK-NOT: cleave.product
