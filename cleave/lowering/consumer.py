@@ -16,7 +16,7 @@ from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
-from cleave.lowering.register_layouts import PART, Layouts, constant_zero, is_tile, is_view, loaded, views_of
+from cleave.lowering.register_layouts import PART, Layouts, constant_zero, is_tile, is_view, loaded, taken, views_of
 from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
@@ -142,6 +142,8 @@ class Consumer:
             state = self.states[ring]
             full = ttg.element(self.buffers[ring.number].full, state.slot, barrier())
             ttg.wait(full, state.phase, self.true)
+            if ring.threads:  # products read what threads wrote
+                ttg.fence()
             readers, block = self.readers(load), load.owner.operation.block
             self.scope.held[load] = Held(ring, state.slot, readers, self.in_registers(load), block)
             if ring.reused:
@@ -224,7 +226,7 @@ class Consumer:
         empty = self.buffers[held.ring.number].empty
         if empty is None:
             return
-        if held.in_registers:
+        if held.in_registers and not held.ring.threads:
             ttg.fence()
         ttg.arrive(ttg.element(empty, slot, barrier()), pred)
 
@@ -347,21 +349,13 @@ class Consumer:
             self._clone(op, encoding)
 
     def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
-        taken = dict(self.layouts.taken(op, encoding) if encoding else self.layouts.operands(op))
-        operands = [self.either(operand, taken.get(operand)) for operand in op.operands]
-        copied = op.clone()
-        for number, operand in enumerate(operands):
-            copied.operands[number] = operand
+        layouts = dict(taken(op, encoding) if encoding else self.layouts.operands(op))
+        copied = ttg.clone(op, [self.either(operand, layouts.get(operand)) for operand in op.operands], encoding)
         for result, copy in zip(op.results, copied.results, strict=True):
             if encoding is None or not is_tile(result):
                 self.scope.values[result] = copy
-                continue
-            type_ = encodings.tensor(tt.shape_of(result), tt.element_of(result), encoding)
-            copy.set_type(type_)
-            if op.name == "arith.constant":
-                splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
-                copied.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, splat)
-            self.scope.copies[result, encoding] = copy
+            else:
+                self.scope.copies[result, encoding] = copy
 
 
 def _text(op: ir.Operation) -> str:

@@ -31,6 +31,7 @@ KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"
 DESCRIPTORS = "cleave.descriptors"
 STORED = "cleave.stored_by_descriptors"
+COPIES = "cleave.copies"
 PERSISTENT = "cleave.persistent"
 _READING = ("cleave.load", "cleave.gather_load", "cleave.group_barrier")
 _POINTER_ALIGNMENT = 16  # bytes, which launches check

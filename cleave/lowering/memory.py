@@ -23,12 +23,20 @@ class MemoryBuilder:
         self.scalars, self.packing, self.descriptors = scalars, packing, descriptors
         self._once: dict[object, ir.Value] = {}
 
-    def load(self, access: Access, layout: Layout, fill: float | int) -> Tile:
-        """The tile; elements at or past a bound are ``fill`` and are not read."""
+    def load(self, access: Access, layout: Layout, fill: float | int, *, to_copy: bool = False) -> Tile:
+        """The tile; elements at or past a bound are ``fill`` and are not read. ``to_copy``: as it lies in memory, so
+        that it can be copied to shared memory."""
         described = self.descriptors if not access.indices else None
         block = described.load(access, layout, fill) if described else None
         if block:
             return self._described(*block, layout)
+        order = self._neighbours_last(access, layout) if to_copy and not access.memory.written else layout.names
+        if order != layout.names:
+            turned = Layout(order, tuple(layout.shape[layout.names.index(name)] for name in order), layout.dtype)
+            return permuted(self._loaded(access, turned, fill), layout.names)
+        return self._loaded(access, layout, fill)
+
+    def _loaded(self, access: Access, layout: Layout, fill: float | int) -> Tile:
         pointers = self._pointers(access, layout)
         mask = self._mask(access, layout)
         element = tt.scalar(memory_element(layout.dtype))
@@ -51,6 +59,13 @@ class MemoryBuilder:
         layout = Layout(tile.names, tile.shape, tile.dtype)
         value = tt.cast(of_dtype(tile), memory_element(tile.dtype))
         tt.store(self._pointers(access, layout), value, self._mask(access, layout))
+
+    def _neighbours_last(self, access: Access, layout: Layout) -> tuple[str, ...]:
+        """The tile's axes, that of which memory has the elements without gaps last."""
+        steps = dict(zip(access.memory.type.names, access.memory.strides, strict=True))
+        dense = [name for name in layout.names if name in steps and name not in access.indices]
+        dense = [name for name in dense if steps[name].constant == 1 and self.packing.place_in(layout, name).inner == 1]
+        return (*(name for name in layout.names if name not in dense[-1:]), *dense[-1:])
 
     # --- addresses ---
 

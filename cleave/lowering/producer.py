@@ -1,17 +1,27 @@
-"""The warp that copies tiles: of a kernel the loops and branches, the loads through descriptors, what they need."""
+"""The warps that copy tiles: of a kernel the loops and branches, the loads into shared memory, what they need.
+
+One warp is enough for copies through descriptors; of others each thread does its share (``copied_loads``).
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import tt, ttg
-from cleave.lowering.encodings import barrier
-from cleave.lowering.register_layouts import is_tile
+from cleave.lowering.copied_loads import layout_of_copy
+from cleave.lowering.encodings import Encoding, barrier
+from cleave.lowering.register_layouts import FREE, is_tile, taken
 from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.runtime.ttir_assembly import TRIGGER, WAIT
+
+Place = tuple[ir.Value, Encoding | None, int]
+"""A value of the source in a layout, if it is a tile, as one part of the consumers has it."""
+_POINTWISE = ("tt.expand_dims", "tt.broadcast", "tt.addptr", "tt.int_to_ptr")
+"""Beside arithmetic and ``FREE``: what addresses and masks are made of."""
 
 
 @dataclass(frozen=True)
@@ -22,24 +32,34 @@ class Row:
     rows: int
 
 
+@dataclass(frozen=True)
+class Copying:
+    """What is copied into which ring. ``rows``: of parts that descriptors load. ``vectors``: of what threads copy.
+
+    ``first``: the argument that says where a consumer's part begins, if there are parts, and what it is for each.
+    """
+
+    rings: Mapping[ir.Value, Ring]
+    rows: Mapping[ir.Value, Row]
+    vectors: Mapping[ir.Value, int]
+    first: ir.Value | None = None
+    parts: Sequence[ir.Value] = ()
+
+
 class Producer:
     """Emits the body of the partition at the current insertion point."""
 
-    def __init__(
-        self,
-        rings: Mapping[ir.Value, Ring],
-        rows: Mapping[ir.Value, Row],
-        values: Mapping[ir.Value, ir.Value],
-        buffers: Sequence[Buffers],
-    ) -> None:
-        """``rows``: by what is loaded; ``values``: the function's arguments in this partition."""
-        self.rings, self.rows, self.values, self.buffers = rings, rows, dict(values), buffers
-        self.needed: set[ir.Value] = set()
+    def __init__(self, copying: Copying, values: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
+        """``values``: the function's arguments in this partition."""
+        self.copying, self.rings, self.buffers = copying, copying.rings, buffers
+        self.following = following(copying.first)
+        self.values: dict[Place, ir.Value] = {(value, None, 0): given for value, given in values.items()}
+        self.values |= {(copying.first, None, part): each for part, each in enumerate(copying.parts) if copying.first}
+        self.needed: dict[ir.Value, list[Place]] = defaultdict(list)
         self.states: dict[Ring, State] = {}
 
     def emit(self, block: ir.Block) -> None:
-        while self._demand(block):
-            pass
+        self._need_of_copies(block)
         self.true = ttg.boolean(True)
         zero = ttg.i32(0)
         self.states = {ring: State(zero, zero) for ring in dict.fromkeys(self.rings.values())}
@@ -47,37 +67,72 @@ class Producer:
 
     # --- what is needed ---
 
-    def _demand(self, block: ir.Block) -> bool:
-        """Mark what loads need; whether anything was marked."""
-        before = len(self.needed)
-        for view in reversed(list(block.operations)):
+    def _need_of_copies(self, block: ir.Block) -> None:
+        """Mark what loads need, and the loops and branches that they are in."""
+        for view in block.operations:
             op = view.operation
-            if op.name == "scf.for":
-                self._demand_loop(op)
-            elif op.name == "scf.if":
-                self._demand_branches(op)
+            if op.name in ("scf.for", "scf.if"):
+                for inner in (inner for region in op.regions for inner in region.blocks):
+                    self._need_of_copies(inner)
+                for operand in list(op.operands)[: 3 if op.name == "scf.for" else 1] if self._copies(op) else ():
+                    self._need((operand, None, 0))
             elif op.results and op.results[0] in self.rings:
-                self.needed |= set(list(op.operands)[1:])
-            elif any(result in self.needed for result in op.results):
-                self.needed |= set(op.operands)
-        return len(self.needed) > before
+                for place in self._operands(op):
+                    self._need(place)
 
-    def _demand_loop(self, op: ir.Operation) -> None:
-        body = op.regions[0].blocks[0]
-        yielded = list(body.operations)[-1].operation.operands
-        rows = zip(list(body.arguments)[1:], yielded, list(op.operands)[3:], op.results, strict=True)
-        for argument, carried, start, result in rows:
-            if argument in self.needed or result in self.needed:
-                self.needed |= {argument, carried, start, result}
-        self._demand(body)
-        if self._copies(op) or any(result in self.needed for result in op.results):
-            self.needed |= set(list(op.operands)[:3])
+    def _operands(self, load: ir.Operation) -> list[Place]:
+        """What a load needs: offsets in a descriptor, or addresses and masks for each part that has its own."""
+        if load.results[0] not in self.copying.vectors:
+            return [(offset, None, 0) for offset in list(load.operands)[1:]]
+        return [place for part in range(self.rings[load.results[0]].parts) for place in self._of_part(load, part)]
 
-    def _demand_branches(self, op: ir.Operation) -> None:
-        for region in op.regions:
-            for block in region.blocks:
-                self._demand(block)
-        self.needed |= {op.operands[0]} if self._copies(op) else set()
+    def _of_part(self, load: ir.Operation, part: int) -> list[Place]:
+        layout = layout_of_copy(load, self.copying.vectors[load.results[0]])
+        return [self._place(operand, layout, part) for operand in load.operands]
+
+    def _place(self, value: ir.Value, encoding: Encoding | None, part: int) -> Place:
+        """One for all parts where they have the same."""
+        return (value, encoding, part if value in self.following else 0)
+
+    def _need(self, place: Place) -> None:
+        value, _, part = place
+        if place in self.needed[value]:
+            return
+        self.needed[value].append(place)
+        if part and _is_of_loop(value):
+            raise CleaveError("where a tile is loaded from follows from a loop that the consumers run differently")
+        if isinstance(value.owner, ir.Block):
+            loop = value.owner.owner.operation
+            if loop.name == "scf.for":
+                self._need_carried(loop, list(value.owner.arguments).index(value) - 1)
+        elif value.owner.operation.name == "scf.for":
+            loop = value.owner.operation
+            self._need_carried(loop, list(loop.results).index(value))
+        else:
+            for operand in self._taken(value.owner.operation, place):
+                self._need(operand)
+
+    def _need_carried(self, loop: ir.Operation, number: int) -> None:
+        """What a loop carries in this place; of the index, -1, what it counts from and to."""
+        values = list(loop.operands)[:3]
+        if number >= 0:
+            body = loop.regions[0].blocks[0]
+            carried = (list(body.arguments)[1 + number], list(body.operations)[-1].operation.operands[number])
+            values += [*carried, loop.operands[3 + number], loop.results[number]]
+        for value in values:
+            if is_tile(value):
+                raise CleaveError("where a tile is loaded from follows from a tile that a loop carries")
+            self._need((value, None, 0))
+
+    def _taken(self, op: ir.Operation, place: Place) -> list[Place]:
+        """The operands of an op whose result is needed in this place."""
+        _, encoding, part = place
+        tiles = any(is_tile(value) for value in (*op.operands, *op.results))
+        made = op.name in (*FREE, *_POINTWISE) or op.name.startswith(("arith.", "math."))
+        if op.regions or (tiles and not (encoding and made)):
+            raise CleaveError("where a tile is loaded from follows from other tiles")
+        layouts = dict(taken(op, encoding)) if encoding else {}
+        return [self._place(operand, layouts.get(operand), part) for operand in op.operands]
 
     def _copies(self, op: ir.Operation) -> list[Ring]:
         """The rings that are filled within an op."""
@@ -92,6 +147,10 @@ class Producer:
 
     # --- ops ---
 
+    def value(self, value: ir.Value) -> ir.Value:
+        """A scalar that is the same for all parts."""
+        return self.values[value, None, 0]
+
     def _block(self, block: ir.Block) -> None:
         for view in block.operations:
             op = view.operation
@@ -99,25 +158,21 @@ class Producer:
                 self._op(op)
 
     def _op(self, op: ir.Operation) -> None:
+        needed = any(self.needed.get(result) for result in op.results)
         if op.results and op.results[0] in self.rings:
             self._copy(op)
-        elif op.name == "scf.for" and (self._copies(op) or any(result in self.needed for result in op.results)):
+        elif op.name == "scf.for" and (self._copies(op) or needed):
             self._loop(op)
         elif op.name == "scf.if":
             self._branches(op)
-        elif op.name == "tt.elementwise_inline_asm" or any(result in self.needed for result in op.results):
-            self._clone(op)
-
-    def _clone(self, op: ir.Operation) -> None:
-        if op.name == "tt.elementwise_inline_asm":
+        elif op.name == "tt.elementwise_inline_asm":
             if ir.StringAttr(op.attributes["asm_string"]).value not in (TRIGGER, WAIT):
                 raise CleaveError("inline assembly that blocks meet in is for all threads of a block")
-        elif any(is_tile(value) for value in (*op.operands, *op.results)) or op.regions:
-            raise CleaveError("where a tile is loaded from follows from other tiles")
-        copied = op.clone()
-        for number, operand in enumerate(op.operands):
-            copied.operands[number] = self.values[operand]
-        self.values.update(zip(op.results, copied.results, strict=True))
+            ttg.clone(op, [self.value(operand) for operand in op.operands], None)
+        elif needed:
+            for place in self.needed[op.results[0]]:
+                operands = [self.values[operand] for operand in self._taken(op, place)]
+                self.values[place] = ttg.clone(op, operands, place[1]).results[0]
 
     def _copy(self, op: ir.Operation) -> None:
         ring = self.rings[op.results[0]]
@@ -126,40 +181,51 @@ class Producer:
         if buffers.empty is not None:
             parity = tt.same("arith.xori", state.phase, ttg.i32(1))
             ttg.wait(ttg.element(buffers.empty, state.slot, barrier()), parity, self.true)
-        ttg.expect(full, ring.stage_bytes, self.true)
-        descriptor, *offsets = op.operands
-        for part in range(ring.parts):
-            places = [self.values[offset] for offset in offsets]
-            if part:
-                row = self.rows[op.results[0]]
-                places[row.axis] = tt.same("arith.addi", places[row.axis], ttg.i32(part * row.rows))
-            tile = ttg.element(buffers.tiles, part_slot(ring, state.slot, part), ring.tile_type)
-            ttg.copy(self.values[descriptor], places, full, tile, self.true)
+        tiles = [
+            ttg.element(buffers.tiles, part_slot(ring, state.slot, part), ring.tile_type) for part in range(ring.parts)
+        ]
+        (self._copy_by_threads if ring.threads else self._copy_described)(op, tiles, full)
         if ring.reused:
             self.states[ring] = next_state(ring, state)
+
+    def _copy_described(self, op: ir.Operation, tiles: Sequence[ir.Value], full: ir.Value) -> None:
+        ttg.expect(full, self.rings[op.results[0]].stage_bytes, self.true)
+        descriptor, *offsets = op.operands
+        for part, tile in enumerate(tiles):
+            places = [self.value(offset) for offset in offsets]
+            if part:
+                row = self.copying.rows[op.results[0]]
+                places[row.axis] = tt.same("arith.addi", places[row.axis], ttg.i32(part * row.rows))
+            ttg.copy(self.value(descriptor), places, full, tile, self.true)
+
+    def _copy_by_threads(self, op: ir.Operation, tiles: Sequence[ir.Value], full: ir.Value) -> None:
+        vector = self.copying.vectors[op.results[0]]
+        for part, tile in enumerate(tiles):
+            pointers, *masked = (self.values[place] for place in self._of_part(op, part))
+            ttg.copy_by_threads(tile, pointers, masked, vector)
+        ttg.arrive_when_copied(full)
 
     def _loop(self, op: ir.Operation) -> None:
         body = op.regions[0].blocks[0]
         arguments = list(body.arguments)
-        kept = [number for number, argument in enumerate(arguments[1:]) if argument in self.needed]
+        kept = [number for number, argument in enumerate(arguments[1:]) if self.needed.get(argument)]
         rings = self._copies(op)
-        starts = [self.values[op.operands[3 + number]] for number in kept]
+        starts = [self.value(op.operands[3 + number]) for number in kept]
         starts += self._passed(rings)
-        bounds = [self.values[operand] for operand in list(op.operands)[:3]]
+        bounds = [self.value(operand) for operand in list(op.operands)[:3]]
         loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], regions=1)
         block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
         index, *carried = block.arguments
-        self.values[arguments[0]] = index
-        self.values.update(zip((arguments[1 + number] for number in kept), carried, strict=False))
+        self._set((arguments[0], *(arguments[1 + number] for number in kept)), (index, *carried))
         self._set_states(rings, carried[len(kept) :])
         with ir.InsertionPoint(block):
             *ops, end = [view.operation for view in body.operations]
             for inner in ops:
                 with inner.location:
                     self._op(inner)
-            passed = [self.values[end.operands[number]] for number in kept]
+            passed = [self.value(end.operands[number]) for number in kept]
             tt.create("scf.yield", [], [*passed, *self._passed(rings)])
-        self.values.update(zip((op.results[number] for number in kept), loop.results, strict=False))
+        self._set([op.results[number] for number in kept], list(loop.results))
         self._set_states(rings, list(loop.results)[len(kept) :])
 
     def _branches(self, op: ir.Operation) -> None:
@@ -169,7 +235,7 @@ class Producer:
             return
         before = dict(self.states)
         states = self._passed(rings)
-        branches = tt.create("scf.if", [state.type for state in states], [self.values[op.operands[0]]], regions=2)
+        branches = tt.create("scf.if", [state.type for state in states], [self.value(op.operands[0])], regions=2)
         for source, target in zip(op.regions, branches.regions, strict=True):
             self.states = dict(before)
             with ir.InsertionPoint(ir.Block.create_at_start(target, [])):
@@ -184,9 +250,28 @@ class Producer:
     def _passed(self, rings: Sequence[Ring]) -> list[ir.Value]:
         return [value for ring in rings for value in (self.states[ring].slot, self.states[ring].phase)]
 
+    def _set(self, values: Sequence[ir.Value], given: Sequence[ir.Value]) -> None:
+        self.values.update(((value, None, 0), each) for value, each in zip(values, given, strict=False))
+
     def _set_states(self, rings: Sequence[Ring], values: Sequence[ir.Value]) -> None:
         for number, ring in enumerate(rings):
             self.states[ring] = State(values[2 * number], values[2 * number + 1])
+
+
+def _is_of_loop(value: ir.Value) -> bool:
+    owner = value.owner
+    return (owner.owner.operation if isinstance(owner, ir.Block) else owner.operation).name == "scf.for"
+
+
+def following(source: ir.Value | None) -> set[ir.Value]:
+    """A value and what ops make of it, but not through loops."""
+    found, pending = set[ir.Value](), [source] if source is not None else []
+    while pending:
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            pending += [result for use in value.uses for result in use.owner.operation.results]
+    return found
 
 
 def part_slot(ring: Ring, slot: ir.Value, part: int) -> ir.Value:

@@ -145,7 +145,7 @@ class Layouts:
             yield op.operands[1], self.natural.get(op.operands[1]) or encodings.default(tt.shape_of(op.operands[1]))
         elif op.results and is_tile(op.results[0]) and op.results[0] not in self.resident:
             for encoding in self.of(op.results[0]):
-                yield from self.taken(op, encoding)
+                yield from taken(op, encoding)
 
     def _tiles(self, pairs: Iterator[tuple[ir.Value, ir.Value]]) -> Iterator[tuple[ir.Value, Encoding]]:
         return ((value, self.natural[argument]) for value, argument in pairs if is_tile(argument))
@@ -157,14 +157,15 @@ class Layouts:
             yield left, LeftOperand(encoding)
         yield start, encoding
 
-    def taken(self, op: ir.Operation, encoding: Encoding) -> Iterator[tuple[ir.Value, Encoding]]:
-        """The operands of an op whose result is made in this layout."""
-        if op.name == "tt.expand_dims":
-            encoding = Slice(_axis(op), encoding)
-        elif op.name == "tt.reduce":
-            assert isinstance(encoding, Slice)
-            encoding = encoding.parent
-        yield from ((operand, encoding) for operand in op.operands if is_tile(operand))
+
+def taken(op: ir.Operation, encoding: Encoding) -> Iterator[tuple[ir.Value, Encoding]]:
+    """The tiles that an op takes, and in which layouts, if its result is made in this one."""
+    if op.name == "tt.expand_dims":
+        encoding = Slice(_axis(op), encoding)
+    elif op.name == "tt.reduce":
+        assert isinstance(encoding, Slice)
+        encoding = encoding.parent
+    yield from ((operand, encoding) for operand in op.operands if is_tile(operand))
 
 
 def is_tile(value: ir.Value) -> bool:

@@ -27,7 +27,10 @@ MOST_STAGES = 6
 
 @dataclass(frozen=True)
 class Ring:
-    """``parts``: how many tiles of ``shape`` one stage holds, one for each consumer, or one for all."""
+    """``parts``: how many tiles of ``shape`` one stage holds, one for each consumer, or one for all.
+
+    ``threads``: so many copy the tiles, and each arrives when its copies are there; none where a descriptor does.
+    """
 
     number: int
     shape: tt.Shape
@@ -36,6 +39,12 @@ class Ring:
     stages: int
     parts: int
     reused: bool
+    threads: int = 0
+
+    @property
+    def arrivals(self) -> int:
+        """With which a buffer is full."""
+        return self.threads or 1
 
     @property
     def tile_bytes(self) -> int:
@@ -87,15 +96,29 @@ def slot_before(ring: Ring, slot: ir.Value) -> ir.Value:
     return tt.select(first, ttg.i32(ring.stages - 1), tt.same("arith.subi", slot, ttg.i32(1)))
 
 
-def rings_of(loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int], capacity: int) -> dict[ir.Value, Ring]:
+@dataclass(frozen=True)
+class Sharing:
+    """By what is loaded: how many consumers have a tile of their own, and by how many threads it is copied, if any."""
+
+    parts: Mapping[ir.Value, int]
+    threads: Mapping[ir.Value, int]
+
+    def kind(self, load: ir.Operation) -> tuple[tt.Shape, str, int, int]:
+        """Equal for tiles that one ring may hold."""
+        value = load.results[0]
+        type_ = ttir_type(value)
+        return type_.shape or (), type_.element, self.parts[value], self.threads.get(value, 0)
+
+
+def rings_of(loads: Sequence[ir.Operation], sharing: Sharing, capacity: int) -> dict[ir.Value, Ring]:
     """The ring of each load, as many stages as ``capacity`` bytes hold. Loads of blocks one after the other share.
 
     CleaveError for tiles that have no layout in shared memory, or where two stages do not fit.
     """
     groups: dict[object, list[ir.Operation]] = {}
     for load in loads:
-        groups.setdefault(_place(load, loads, parts), []).append(load)
-    made = [_ring(number, group, parts) for number, group in enumerate(groups.values())]
+        groups.setdefault(_place(load, loads, sharing), []).append(load)
+    made = [_ring(number, group[0], sharing) for number, group in enumerate(groups.values())]
     pairs = zip(made, groups.values(), strict=True)
     deep = [ring for ring, group in pairs if any(_is_innermost(load, loads) for load in group)]
     stages = _stages(made, deep, capacity)
@@ -121,29 +144,23 @@ def _is_innermost(load: ir.Operation, loads: Sequence[ir.Operation]) -> bool:
     return bool(around) and not any(around[0] in _loops(other)[1:] for other in loads)
 
 
-def _place(load: ir.Operation, loads: Sequence[ir.Operation], parts: Mapping[ir.Value, int]) -> object:
+def _place(load: ir.Operation, loads: Sequence[ir.Operation], sharing: Sharing) -> object:
     """Equal for loads that may share a ring: of tiles that are alike, equally deep, and not both there at a time."""
     depth = len(_loops(load))
     if depth == 0:
         return loads.index(load)
     before = [other for other in loads[: loads.index(load)] if len(_loops(other)) == depth]
     beside = [other for other in before if is_within(load, tt.parent(other))]
-    kind = _kind(load, parts)
-    return (kind, depth, sum(_kind(other, parts) == kind for other in beside))
+    kind = sharing.kind(load)
+    return (kind, depth, sum(sharing.kind(other) == kind for other in beside))
 
 
-def _kind(load: ir.Operation, parts: Mapping[ir.Value, int]) -> object:
-    type_ = ttir_type(load.results[0])
-    return type_.shape, type_.element, parts[load.results[0]]
-
-
-def _ring(number: int, group: Sequence[ir.Operation], parts: Mapping[ir.Value, int]) -> Ring:
-    load = group[0]
-    type_ = ttir_type(load.results[0])
-    shape = type_.shape or ()
-    if len(shape) != 2 or encodings.swizzle_of(shape[1], type_.bits) is None:
+def _ring(number: int, load: ir.Operation, sharing: Sharing) -> Ring:
+    shape, element, parts, threads = sharing.kind(load)
+    bits = ttir_type(load.results[0]).bits
+    if len(shape) != 2 or encodings.swizzle_of(shape[1], bits) is None:
         raise CleaveError(f"a tile of shape {list(shape)} has no layout in shared memory for products")
-    return Ring(number, shape, type_.element, type_.bits, 1, parts[load.results[0]], bool(_loops(load)))
+    return Ring(number, shape, element, bits, 1, parts, bool(_loops(load)), threads)
 
 
 def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int) -> int:
@@ -154,3 +171,29 @@ def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int) -> int:
     if stages < 2:
         raise CleaveError(f"two stages take {once + 2 * each} bytes of shared memory; {capacity} are there")
     return stages
+
+
+# --- in shared memory -------------------------------------------------------------------------------------------------
+
+
+def allocated(ring: Ring) -> Buffers:
+    tiles, full = ttg.alloc(ring.tiles_type), ttg.alloc(encodings.barriers(ring.stages))
+    return Buffers(tiles, full, ttg.alloc(encodings.barriers(ring.stages)) if ring.reused else None)
+
+
+def initialise(ring: Ring, buffers: Buffers, consumers: int) -> None:
+    for stage in range(ring.stages):
+        slot = ttg.i32(stage)
+        ttg.init(ttg.element(buffers.full, slot, encodings.barrier()), ring.arrivals)
+        if buffers.empty is not None:
+            ttg.init(ttg.element(buffers.empty, slot, encodings.barrier()), consumers)
+
+
+def parts_of(buffers: Buffers) -> list[ir.Value]:
+    return [buffers.tiles, buffers.full, *([buffers.empty] if buffers.empty is not None else [])]
+
+
+def rebuilt(buffers: Sequence[Buffers], values: Sequence[ir.Value]) -> list[Buffers]:
+    """The same buffers as the arguments of a partition."""
+    given = iter(values)
+    return [Buffers(next(given), next(given), next(given) if each.empty is not None else None) for each in buffers]

@@ -14,7 +14,15 @@ from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.lowering import contract, pointwise, tt
 from cleave.lowering.access import Access
-from cleave.lowering.kernel_builder import Bound, KernelBuilder, Pending, Rule, Surroundings, number_attribute
+from cleave.lowering.kernel_builder import (
+    COPIES,
+    Bound,
+    KernelBuilder,
+    Pending,
+    Rule,
+    Surroundings,
+    number_attribute,
+)
 from cleave.lowering.scalars import UNKNOWN, Scalar, fits
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, layout_of
 from cleave.runtime.ttir_assembly import GROUP_BARRIER, TRIGGER, WAIT
@@ -129,8 +137,10 @@ def _access(kernel: KernelBuilder, op: ir.Operation, memory: ir.Value) -> Access
 
 def _load(kernel: KernelBuilder, op: ir.Operation) -> None:
     fill = cleave.plain("number", op.attributes["fill"])
-    access = _access(kernel, op, op.operands[0])
-    kernel.bind(op, kernel.memory.load(access, kernel.layout(op.results[0].type), fill))
+    access, layout = _access(kernel, op, op.operands[0]), kernel.layout(op.results[0].type)
+    multiplied = any(use.owner.name == "cleave.contract" for use in op.results[0].uses)
+    to_copy = COPIES in kernel.func.attributes and multiplied and len(layout.names) == 2
+    kernel.bind(op, kernel.memory.load(access, layout, fill, to_copy=to_copy))
 
 
 def _store(kernel: KernelBuilder, op: ir.Operation) -> None:

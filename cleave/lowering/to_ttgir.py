@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.errors import CleaveError
-from cleave.lowering import division, encodings, tt, ttg
+from cleave.lowering import copied_loads, division, encodings, tt, ttg
+from cleave.lowering.budgets import Budget, budget
 from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import nested
+from cleave.lowering.copied_loads import THREADS
 from cleave.lowering.descriptors import LOAD
 from cleave.lowering.division import FIRST, WHOLE, Division
 from cleave.lowering.form import Form
 from cleave.lowering.kernel_builder import (
     ARGUMENTS,
+    COPIES,
     DESCRIPTORS,
     KERNEL_MODULE,
     PERSISTENT,
@@ -28,9 +31,9 @@ from cleave.lowering.kernel_builder import (
 )
 from cleave.lowering.outgoing import STORE, outgoing_of
 from cleave.lowering.parts_of_loads import row_of, without_parts
-from cleave.lowering.producer import Producer, Row
+from cleave.lowering.producer import Copying, Producer, Row, following
 from cleave.lowering.register_layouts import Layouts, is_tile, resident_values
-from cleave.lowering.rings import ALIGNMENT, Buffers, Ring, rings_of
+from cleave.lowering.rings import ALIGNMENT, Buffers, Sharing, allocated, initialise, parts_of, rebuilt, rings_of
 from cleave.lowering.staying import registers_of, staying
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
@@ -45,19 +48,8 @@ _ARCHITECTURE = "sm_90"
 _NUMBERS = ("f16", "bf16")
 _RESERVED = 2048
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
-REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
-"""Per thread of the partitions after the first, by consumers. The first has what is left: 232, 240 or 160."""
-REGISTERS_BRANCHING = {1: (56,), 2: (224, 56), 3: (152, 152, 56)}
-"""The same where the producer copies in branches: between them it has more to remember."""
-_FOR_TILES = {1: 200, 2: 200, 3: 120}
-"""Registers of a thread for operands and results of one loop's products; others hold addresses and row values."""
-_FOR_REPEATED = 176
-"""The same where products are repeated: wide results leave little room."""
 _STAGES = 3
 """With so many it is no loss to have no more."""
-_LIMITS = {1: 128, 2: 168, 3: 128}
-"""Registers per thread at entry, so that the blocks fit."""
-
 
 _MADE: Mapping[str, Callable[[int], ir.Value]] = {
     f"size:{FIRST}": ttg.i32,
@@ -131,7 +123,7 @@ def _part(func: ir.Operation, around: Surroundings, divided: Division, form: For
         raise CleaveError("a loop has its range from the elements of a tile, which not all warps have")
     part = division.part_of(func, divided)
     part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
-    part.attributes[DESCRIPTORS] = ir.UnitAttr.get()
+    part.attributes[DESCRIPTORS] = part.attributes[COPIES] = ir.UnitAttr.get()
     if form.stored_by_copies:
         part.attributes[STORED] = ir.UnitAttr.get()
     try:
@@ -174,19 +166,27 @@ class _Module:
         self.function = self.source.regions[0].blocks[0].operations[0].operation
         self.block: ir.Block = self.function.regions[0].blocks[0]
         self.arguments = list(self._arguments())
+        self.first = next((a.value for a in self.arguments if a.text == f"size:{FIRST}"), None)
         self.rows: dict[ir.Value, Row] = {}
-        self.loads = self._loads()
+        described = self._described()
+        hints = {argument.value: _divisor(argument.hint) for argument in self.arguments}
+        hints |= {self.first: divided.extent} if self.first else {}
+        pointers = [op for op in _walk(self.function) if op.name == copied_loads.LOAD]
+        self.vectors = copied_loads.copied_loads(pointers, hints)
+        self.loads = [op for op in _walk(self.function) if op in described or _result(op) in self.vectors]
+        self.budget = self._budget()
         self._check()
-        parts: dict[ir.Value, int] = {
-            load.results[0]: divided.parts if load.results[0] in self.rows else 1 for load in self.loads
-        }
+        own = {*self.rows, *(following(self.first) & self.vectors.keys())}
+        loaded: list[ir.Value] = [load.results[0] for load in self.loads]
+        parts = {value: divided.parts if value in own else 1 for value in loaded}
         stores = [(op, outgoing_of(op, divided.parts)) for op in _walk(self.function) if op.name == STORE]
         capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]) - _RESERVED
         self.sent = list(dict.fromkeys(out for _, out in stores))
-        self.rings = rings_of(self.loads, parts, capacity - sum(out.bytes + ALIGNMENT for out in self.sent))
+        capacity -= sum(out.bytes + ALIGNMENT for out in self.sent)
+        self.rings = rings_of(self.loads, Sharing(parts, dict.fromkeys(self.vectors, THREADS)), capacity)
         resident = resident_values(self.loads)
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
-        room = _FOR_REPEATED if divided.repeats else _FOR_TILES[divided.parts]
+        room = self.budget.repeated if divided.repeats else self.budget.tiles
         stays = staying(self.loads, dots, resident, room if self.form.in_registers else 0)
         layouts = Layouts(self.block, resident, stays)
         # a rotated loop has operands of two iterations in registers, and where one tile is both, in its buffers
@@ -194,10 +194,16 @@ class _Module:
         turns = self._turns(resident) if rotated else 0
         self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, self.form.run_on, rotated)
 
-    def _loads(self) -> list[ir.Operation]:
+    def _budget(self) -> Budget:
+        vectors = {load: self.vectors[load.results[0]] for load in self.loads if load.results[0] in self.vectors}
+        branches = [op for op in _walk(self.function) if op.name == "scf.if"]
+        branching = any(is_within(load, branch) for branch in branches for load in self.loads)
+        return budget(self.divided.parts, vectors, branching=branching)
+
+    def _described(self) -> list[ir.Operation]:
         """Through descriptors, without those of a part of what another one loads: these become views of it."""
         loads = [op for op in _walk(self.function) if op.name == LOAD]
-        first = next((a.value for a in self.arguments if a.text == f"size:{FIRST}"), None)
+        first = self.first
         if first is None:
             return loads
         specs = {a.value: DescriptorSpec.parse(a.text) for a in self.arguments if a.text.startswith(DESCRIPTOR)}
@@ -231,14 +237,11 @@ class _Module:
         resident = resident_values(self.loads)
         looping = [load for load in self.loads if tt.parent(load).name == "scf.for"]
         if not dots or not looping:
-            raise CleaveError("no loop of it multiplies tiles that descriptors load")
+            raise CleaveError("no loop of it multiplies tiles that can be copied")
         for dot in dots:
             _check_product(dot, resident)
-        if max((_carried(op) for op in _walk(self.function)), default=0) > _FOR_TILES[self.divided.parts]:
+        if max((_carried(op) for op in _walk(self.function)), default=0) > self.budget.tiles:
             raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
-        for op in _walk(self.function):
-            if op.name == "tt.load" and tt.parent(op).name == "scf.for" and _is_multiplied(op.results[0]):
-                raise CleaveError("a loop loads an operand of a product by pointers")
 
     def operand_traffic(self) -> int:
         """Elements that a consumer's products read from shared memory, each once."""
@@ -268,7 +271,7 @@ class _Module:
             "ttg.num-ctas": tt.i32_attr(1),
             "ttg.num-warps": tt.i32_attr(encodings.WARPS),
             "ttg.threads-per-warp": tt.i32_attr(32),
-            "ttg.maxnreg": tt.i32_attr(_LIMITS[self.divided.parts]),
+            "ttg.maxnreg": tt.i32_attr(self.budget.entry),
             TTGIR_TARGET: ir.StringAttr.get("cuda:90"),
         }
 
@@ -305,25 +308,21 @@ class _Module:
 
     def _body(self, given: Mapping[ir.Value, ir.Value]) -> None:
         rings = list(dict.fromkeys(self.rings.values()))
-        buffers = [_allocated(ring) for ring in rings]
+        buffers = [allocated(ring) for ring in rings]
         outgoing = [ttg.alloc(out.tiles_type) for out in self.sent]
         for ring, each in zip(rings, buffers, strict=True):
-            _initialise(ring, each, self.divided.parts)
-        shared = [value for each in buffers for value in _parts(each)]
+            initialise(ring, each, self.divided.parts)
+        shared = [value for each in buffers for value in parts_of(each)]
         captures = [*given.values(), *shared, *outgoing]
         consumers = self.divided.parts
-        warps = [*[encodings.WARPS] * (consumers - 1), 1]
-        branching = any(
-            op.name == "scf.if" and is_within(load, op) for op in _walk(self.function) for load in self.loads
-        )
-        registers = REGISTERS_BRANCHING if branching else REGISTERS
-        default, others = ttg.warp_specialize(captures, warps, registers[consumers])
+        warps = [*[encodings.WARPS] * (consumers - 1), copied_loads.WARPS if self.vectors else 1]
+        default, others = ttg.warp_specialize(captures, warps, self.budget.others)
         with ir.InsertionPoint(default):
             self._consumer(0, given, buffers, outgoing)
             tt.create("ttg.warp_yield", [], [])
         for number, block in enumerate(others):
             inside = dict(zip(given, block.arguments, strict=False))
-            own = _rebuilt(buffers, list(block.arguments)[len(given) :])
+            own = rebuilt(buffers, list(block.arguments)[len(given) :])
             with ir.InsertionPoint(block):
                 if number + 1 < consumers:
                     self._consumer(number + 1, inside, own, list(block.arguments)[len(given) + len(shared) :])
@@ -339,7 +338,9 @@ class _Module:
         Consumer(self.kernel, part, buffers, dict(zip(self.sent, outgoing, strict=True)), scope, nested).emit()
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
-        Producer(self.rings, self.rows, self._with_own(0, given), buffers).emit(self.block)
+        parts = [ttg.i32(part * self.divided.extent) for part in range(self.divided.parts)] if self.first else []
+        copying = Copying(self.rings, self.rows, self.vectors, self.first, parts)
+        Producer(copying, self._with_own(0, given), buffers).emit(self.block)
 
     def _with_own(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         """What is passed, and the sizes that a partition makes by itself."""
@@ -363,9 +364,14 @@ def _carried(op: ir.Operation) -> int:
     return registers_of(result for result in op.results if is_tile(result)) if op.name == "scf.for" else 0
 
 
-def _is_multiplied(value: ir.Value) -> bool:
-    """Whether it is an operand of a product as it is."""
-    return any(use.owner.operation.name == "tt.dot" and use.operand_number < 2 for use in value.uses)
+def _result(op: ir.Operation) -> ir.Value | None:
+    return op.results[0] if len(op.results) == 1 else None
+
+
+def _divisor(hint: ir.Attribute) -> int:
+    """What a parameter is known to be a multiple of."""
+    known = ir.DictAttr(hint)
+    return ir.IntegerAttr(known["tt.divisibility"]).value if "tt.divisibility" in known else 1
 
 
 def _check_product(dot: ir.Operation, resident: set[ir.Value]) -> None:
@@ -376,7 +382,7 @@ def _check_product(dot: ir.Operation, resident: set[ir.Value]) -> None:
     if tt.element_name(left) not in _NUMBERS:
         raise CleaveError(f"a product of {tt.element_name(left)}: of 16 bits are those that read either order of B")
     if right not in resident:
-        raise CleaveError("the right operand of a product is not loaded through a descriptor")
+        raise CleaveError("the right operand of a product is none that can be copied: the kernel computes it")
 
 
 def _operands_read(dot: ir.Operation) -> int:
@@ -384,29 +390,3 @@ def _operands_read(dot: ir.Operation) -> int:
     rows, columns = tt.shape_of(dot.results[0])
     instructions = rows // encodings.ROWS * -(-columns // 256)
     return instructions * (encodings.ROWS + min(columns, 256)) * tt.shape_of(dot.operands[0])[1]
-
-
-# --- shared memory ----------------------------------------------------------------------------------------------------
-
-
-def _allocated(ring: Ring) -> Buffers:
-    tiles, full = ttg.alloc(ring.tiles_type), ttg.alloc(encodings.barriers(ring.stages))
-    return Buffers(tiles, full, ttg.alloc(encodings.barriers(ring.stages)) if ring.reused else None)
-
-
-def _initialise(ring: Ring, buffers: Buffers, consumers: int) -> None:
-    for stage in range(ring.stages):
-        slot = ttg.i32(stage)
-        ttg.init(ttg.element(buffers.full, slot, encodings.barrier()), 1)
-        if buffers.empty is not None:
-            ttg.init(ttg.element(buffers.empty, slot, encodings.barrier()), consumers)
-
-
-def _parts(buffers: Buffers) -> list[ir.Value]:
-    return [buffers.tiles, buffers.full, *([buffers.empty] if buffers.empty is not None else [])]
-
-
-def _rebuilt(buffers: Sequence[Buffers], values: Sequence[ir.Value]) -> list[Buffers]:
-    """The same buffers as the arguments of a partition."""
-    given = iter(values)
-    return [Buffers(next(given), next(given), next(given) if each.empty is not None else None) for each in buffers]

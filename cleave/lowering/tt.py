@@ -132,6 +132,9 @@ def trans(x: ir.Value, order: Sequence[int]) -> ir.Value:
     """Dimension i of the result is dimension order[i] of ``x``."""
     if list(order) == list(range(len(order))):
         return x
+    if not isinstance(x.owner, ir.Block) and x.owner.operation.name == "tt.trans":
+        before = list(ir.DenseI32ArrayAttr(x.owner.operation.attributes["order"]))
+        return trans(x.owner.operation.operands[0], [before[axis] for axis in order])
     shape = shape_of(x)
     result = tensor(tuple(shape[i] for i in order), element_of(x))
     return value("tt.trans", result, x, order=ir.DenseI32ArrayAttr.get(list(order)))

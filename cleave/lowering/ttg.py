@@ -22,6 +22,22 @@ def retyped(value: ir.Value, shape: tt.Shape, encoding: Encoding) -> ir.Value:
     return tt.value("ttg.convert_layout", encodings.tensor(shape, tt.element_of(value), encoding), value)
 
 
+def clone(op: ir.Operation, operands: Sequence[ir.Value], encoding: Encoding | None) -> ir.Operation:
+    """The op on these operands; tiles that it gives are in this layout."""
+    copied = op.clone()
+    for number, operand in enumerate(operands):
+        copied.operands[number] = operand
+    for result in copied.results:
+        if encoding is None or not isinstance(result.type, ir.RankedTensorType):
+            continue
+        type_ = encodings.tensor(tt.shape_of(result), tt.element_of(result), encoding)
+        result.set_type(type_)
+        if op.name == "arith.constant":
+            splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
+            copied.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, splat)
+    return copied
+
+
 # --- shared memory ----------------------------------------------------------------------------------------------------
 
 
@@ -52,7 +68,7 @@ def write(x: ir.Value, buffer: ir.Value) -> None:
 
 
 def fence() -> None:
-    """What threads read from shared memory, or write there, comes before the copies that follow."""
+    """What threads read from shared memory, or write there, comes before the copies and products that follow."""
     tt.create("ttng.fence_async_shared", [], [], {"bCluster": ir.BoolAttr.get(False)})
 
 
@@ -61,6 +77,24 @@ def copy(
 ) -> None:
     """Start the copy of a block; its bytes count at the barrier when they are there."""
     tt.create("ttng.async_tma_copy_global_to_local", [], [descriptor, *offsets, barrier, buffer, pred])
+
+
+def copy_by_threads(buffer: ir.Value, pointers: ir.Value, masked: Sequence[ir.Value], vector: int) -> None:
+    """Start copies of ``vector`` elements by each thread; ``masked``: mask and zeros for where it is false, or none."""
+    attributes: Mapping[str, ir.Attribute] = {
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, *(len(masked) > place for place in range(2))]),
+        "cache": tt.i32_attr(1),
+        "evict": tt.i32_attr(1),
+        "isVolatile": ir.BoolAttr.get(False),
+        "contiguity": tt.i32_attr(vector),
+    }
+    token = ir.Type.parse("!ttg.async.token")
+    tt.create("ttg.async_copy_global_to_local", [token], [pointers, buffer, *masked], attributes)
+
+
+def arrive_when_copied(barrier: ir.Value) -> None:
+    """Each thread arrives when the copies that it has started are there; its arrival is one of the barrier's count."""
+    tt.create("ttng.async_copy_mbarrier_arrive", [], [barrier], {"noIncrement": ir.UnitAttr.get()})
 
 
 def store(descriptor: ir.Value, offsets: Sequence[ir.Value], buffer: ir.Value) -> None:

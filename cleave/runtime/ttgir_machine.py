@@ -5,6 +5,7 @@ that was started is carried out. So a wrong order of what is to be ordered shows
 where a copy is to write, as a deadlock, or as an error where the rules of the hardware are broken:
 
 - a copy begins only where no product and no unfenced read of a buffer can still be going on, from one partition;
+- what threads copied is read when its arrival was waited for, by products behind a fence of the same partition;
 - a copy to memory begins only behind a fence, and what it copies is not changed before it was waited for;
 - a barrier has no more arrivals in a phase than its count;
 - the result of a product is used, other than as an accumulator, when it has been waited for;
@@ -37,6 +38,7 @@ class Barrier:
     arrived: int = 0
     bytes: int = 0
     phase: int = 0
+    fillings: list[Filling] = field(default_factory=list["Filling"])  # of which it has said that they are there
 
     def arrive(self, count: int) -> None:
         if self.count == 0:
@@ -57,6 +59,21 @@ class Barrier:
     def is_over(self, parity: int) -> bool:
         """Whether the phase of this parity is over; the one before the first counts as over."""
         return self.phase & 1 != parity & 1
+
+
+@dataclass(eq=False)
+class Filling:
+    """What threads copy to a buffer. ``seen`` and ``fenced``: partitions that waited for it, and had a fence then."""
+
+    write: Callable[[], None]
+    done: bool = False
+    seen: set[int] = field(default_factory=set[int])
+    fenced: set[int] = field(default_factory=set[int])
+
+    def carry_out(self) -> None:
+        if not self.done:
+            self.done = True
+            self.write()
 
 
 @dataclass(eq=False)
@@ -111,9 +128,11 @@ class Outgoing:
 @dataclass(eq=False)
 class _Partition:
     number: int
+    threads: int = _WARPGROUP
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     products: list[InFlight] = field(default_factory=list[InFlight])
     stores: list[Outgoing] = field(default_factory=list[Outgoing])
+    fillings: list[Filling] = field(default_factory=list[Filling])  # that may not be there
     blocked: Callable[[], bool] | None = None  # whether it could go on
     done: bool = False
 
@@ -134,15 +153,16 @@ class ThreadBlock:
         self.readers: dict[int, int] = {}  # products that read a buffer and are not waited for
         self.unfenced: dict[int, set[int]] = {}  # partitions that read a buffer into registers
         self.writers: dict[int, int] = {}
+        self.fillings: dict[int, Filling] = {}  # the last one of each buffer that threads filled
         self.named: dict[int, NamedBarrier] = {}
         self.failure: BaseException | None = None
         self.ended = threading.Semaphore(0)
 
     # --- partitions ---
 
-    def run(self, bodies: Sequence[Callable[[], None]]) -> None:
-        """Run the partitions to their ends."""
-        self.partitions = [_Partition(number) for number in range(len(bodies))]
+    def run(self, bodies: Sequence[Callable[[], None]], warps: Sequence[int]) -> None:
+        """Run the partitions, of so many ``warps`` each, to their ends."""
+        self.partitions = [_Partition(number, 32 * count) for number, count in enumerate(warps)]
         pairs = list(zip(self.partitions, bodies, strict=True))
         threads = [threading.Thread(target=self._partition, args=pair, daemon=True) for pair in pairs]
         for thread in threads:
@@ -225,29 +245,75 @@ class ThreadBlock:
     def copy(self, buffer: Shared, barrier: Barrier, read: Callable[[], Shared]) -> None:
         """Start to fill a buffer with what ``read`` gives when the copy is carried out."""
         key = key_of(buffer)
-        if self.readers.get(key):
-            raise CleaveError("a copy begins into a buffer that a product may still read")
         if self.unfenced.get(key):
             raise CleaveError("a copy begins into a buffer that was read into registers, without a fence")
-        if self.writers.setdefault(key, self.current.number) != self.current.number:
-            raise CleaveError("two partitions copy into one buffer")
-        buffer[...] = poison(buffer.dtype)
+        self._begin(key, buffer)
+        self.fillings.pop(key, None)
 
         def arrive() -> None:
             buffer[...] = read()
             self.copies -= 1
             barrier.come(buffer.nbytes)
 
-        self.copies += 1
         self.events.append(arrive)
 
+    def _begin(self, key: int, buffer: Shared) -> None:
+        """A copy, which has not come."""
+        if self.readers.get(key):
+            raise CleaveError("a copy begins into a buffer that a product may still read")
+        if self.writers.setdefault(key, self.current.number) != self.current.number:
+            raise CleaveError("two partitions copy into one buffer")
+        buffer[...] = poison(buffer.dtype)
+        self.copies += 1
+
+    def copy_by_threads(self, buffer: Shared, read: Callable[[], Shared]) -> None:
+        """As ``copy``, by ordinary writes of this partition's threads: their reads are in order with these."""
+        key = key_of(buffer)
+        self._begin(key, buffer)
+
+        def write() -> None:
+            buffer[...] = read()
+            self.copies -= 1
+
+        filling = self.fillings[key] = Filling(write)
+        self.current.fillings.append(filling)
+        self.events.append(filling.carry_out)
+
+    def arrive_when_copied(self, barrier: Barrier, *, counted: bool) -> None:
+        """Each thread arrives when what it has copied is there; ``counted``: that is one of the barrier's arrivals,
+        else it raises their number first."""
+        fillings, threads = self.current.fillings, self.current.threads
+        self.current.fillings = []
+
+        def arrive() -> None:
+            for filling in fillings:
+                filling.carry_out()
+            barrier.fillings = fillings
+            barrier.arrive(threads if counted else 0)
+
+        self.events.append(arrive)
+
+    def saw(self, barrier: Barrier) -> None:
+        """This partition has waited for a phase of it."""
+        for filling in barrier.fillings:
+            filling.seen.add(self.current.number)
+
     def read(self, buffer: Shared) -> Shared:
+        self._check_filled(key_of(buffer))
         self.unfenced.setdefault(key_of(buffer), set()).add(self.current.number)
         return buffer.copy()
 
+    def _check_filled(self, key: int) -> None:
+        filling = self.fillings.get(key)
+        if filling and self.current.number not in filling.seen:
+            raise CleaveError("a buffer is read for which threads copy, before it was waited for")
+
     def fence(self) -> None:
+        number = self.current.number
         for partitions in self.unfenced.values():
-            partitions.discard(self.current.number)
+            partitions.discard(number)
+        for filling in self.fillings.values():
+            filling.fenced |= {number} & filling.seen
 
     def write(self, buffer: Shared, value: Any) -> None:
         key = key_of(buffer)
@@ -277,6 +343,9 @@ class ThreadBlock:
     def start(self, product: InFlight) -> None:
         self.current.products.append(product)
         for key in product.reads:
+            self._check_filled(key)
+            if key in self.fillings and self.current.number not in self.fillings[key].fenced:
+                raise CleaveError("a product reads a buffer that threads filled, without a fence")
             self.readers[key] = self.readers.get(key, 0) + 1
         self.events.append(lambda: (product.carry_out(), None)[1])
 

@@ -100,6 +100,33 @@ def _copy(op: Operation) -> Evaluate:
     return copy
 
 
+def _copy_by_threads(op: Operation) -> Evaluate:
+    shape, element = _memory(op.operands[1].type)
+    segments = tuple(attribute(op, "operandSegmentSizes"))
+    if segments not in ((1, 1, 0, 0), (1, 1, 1, 1)) or len(op.operands) != sum(segments):
+        raise CleaveError("a copy by threads has a mask and a value for where it is false, or neither")
+    dtype = DTYPES[element]
+
+    def copy(machine: Machine, pointers: Array, buffer: Shared, *masked: Array) -> None:
+        machine.block.pause()
+        if len(masked) > 1 and np.any(np.asarray(masked[1])):
+            raise CleaveError("a copy by threads writes 0 where its mask is false, and nothing else")
+        machine.block.copy_by_threads(buffer, lambda: machine.memory.load(pointers, dtype, *masked).reshape(shape))
+
+    return copy
+
+
+def _arrive_when_copied(op: Operation) -> Evaluate:
+    counted = "noIncrement" in op.attributes
+
+    def arrive(machine: Machine, barrier: Barrier) -> tuple[()]:
+        machine.block.pause()
+        machine.block.arrive_when_copied(barrier, counted=counted)
+        return ()
+
+    return arrive
+
+
 def _local_store(op: Operation) -> Evaluate:
     def write(machine: Machine, value: Array, buffer: Shared) -> tuple[()]:
         machine.block.pause()
@@ -154,6 +181,7 @@ def _wait(op: Operation) -> Evaluate:
     def wait(machine: Machine, barrier: Barrier, parity: Array, pred: Array = np.True_) -> tuple[()]:
         if pred:
             machine.block.pause(lambda: barrier.is_over(int(parity)))
+            machine.block.saw(barrier)
         return ()
 
     return wait
@@ -229,6 +257,8 @@ MACHINE_RULES: dict[str, Rule] = {
     "ttng.async_tma_copy_local_to_global": _store,
     "ttng.async_tma_store_wait": _await_stores,
     "ttng.async_tma_copy_global_to_local": _copy,
+    "ttg.async_copy_global_to_local": _copy_by_threads,
+    "ttng.async_copy_mbarrier_arrive": _arrive_when_copied,
     "ttng.init_barrier": _init,
     "ttng.wait_barrier": _wait,
     "ttng.barrier_expect": _expect,
@@ -240,19 +270,22 @@ MACHINE_RULES: dict[str, Rule] = {
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
+_DEFAULT_WARPS = 4  # of the first one
+
+
 class Partitioned(Wait):
     """The partitions of a block. None of them begins before the launches ahead are complete, if any waits for them."""
 
-    def __init__(self, bodies: Sequence[Callable[[Frame], None]]) -> None:
+    def __init__(self, bodies: Sequence[Callable[[Frame], None]], warps: Sequence[int]) -> None:
         super().__init__(0)
-        self.bodies = bodies
+        self.bodies, self.warps = bodies, warps
 
     def arrive(self, frame: Frame) -> None:
         pass
 
     def leave(self, frame: Frame) -> None:
         block: ThreadBlock = frame[0].block
-        block.run([lambda body=body: body(frame) for body in self.bodies])
+        block.run([lambda body=body: body(frame) for body in self.bodies], self.warps)
 
 
 def specialized(compiler: Compiler, op: Operation) -> Step:
@@ -265,7 +298,8 @@ def specialized(compiler: Compiler, op: Operation) -> Step:
     default = compiler.region(op.regions[0], op.name)
     others = [compiler.region(region, op.name) for region in partitions.regions]
     compiler.waits_inside = False
-    return Partitioned([default.run, *(_given(body, captures) for body in others)])
+    warps = (_DEFAULT_WARPS, *attribute(op, "partitionNumWarps"))
+    return Partitioned([default.run, *(_given(body, captures) for body in others)], warps)
 
 
 def _given(body: CompiledBlock, captures: Sequence[int]) -> Callable[[Frame], None]:

@@ -180,14 +180,21 @@ class Candidates:
         emit = partial(self._kernel, region, tiling, fusion)
         resources = list(itertools.product(STAGES if form.has_loops else (NO_PIPELINE,), WARPS))
         found: list[Candidate] = []
-        for described, each in works.items():
+        for through, each in works.items():
             costs = Costs(each, self.target)
-            found += [Candidate(emit, tiling, costs.of(*pair), pair[1], pair[0], described) for pair in resources]
-        if self.warp_specialise and True in works:
-            special = list(self._specialised(emit, tiling, form, works[True], sizes))
-            three = special and any(chain.chained for chain in works[True].chains)
+            found += [Candidate(emit, tiling, costs.of(*pair), pair[1], pair[0], through) for pair in resources]
+        described = works.get(True) if work.describable else self._of_threads(form, tiling, sizes)
+        if self.warp_specialise and described:
+            special = list(self._specialised(emit, tiling, form, described, sizes))
+            three = special and any(chain.chained for chain in described.chains)
             found += [*special, *(self._for_three(tiling, fusion, form, sizes) if three else ())]
         return found, form.emitted.estimates
+
+    def _of_threads(self, form: Form, tiling: Tiling, sizes: Sizes) -> Workload | None:
+        """What the kernel does where no descriptor describes anything, if threads can copy operands of its products."""
+        work = form.workload(tiling, sizes.values, sizes.known, descriptors=True) if self.warp_specialise else None
+        gains = work and any(chain.multiplied for chain in work.chains) and _gains_by_descriptors(work)
+        return work if gains else None
 
     def _specialised(
         self, emit: Callable[[], Emitted], tiling: Tiling, alike: Form, work: Workload, sizes: Sizes

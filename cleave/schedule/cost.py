@@ -18,7 +18,7 @@ from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel, TileProgram
 from cleave.schedule.tile_sizes import BYTES
 from cleave.schedule.traffic import dram_reads
-from cleave.schedule.warp_specialised import BLOCKS, Form, specialised_form
+from cleave.schedule.warp_specialised import BLOCKS, PRODUCER_THREADS, Form, specialised_form
 from cleave.schedule.workload import SPECIAL_ELEMENTS, Chain, Workload, workload
 
 __all__ = [
@@ -386,9 +386,15 @@ def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:
     chained = OVERLAP_DESCRIBED if form.division.consumers < 3 else 0.0
     hidden = chained if chain.chained else IN_ORDER if chain.waited else 0.0
     computed = _overlapped(tensor, registers, hidden)
-    copied = share * chain.described / target.described_l2_bandwidth
+    copied = share * (chain.described / target.described_l2_bandwidth + chain.multiplied / target.l2_bandwidth)
     alone = target.load_latency + chain.described / target.described_block_bandwidth if chain.described else 0.0
-    exposed = chain.requests and chain.pipelined and not chain.chained  # beneath the first products otherwise
+    if chain.multiplied:
+        # the producer's threads, which wait for the indices of an iteration before they copy what these pick
+        threads = chain.vectors / PRODUCER_THREADS * target.request_latency
+        copied = max(copied, threads + (target.load_latency if chain.picked else 0.0))
+        alone = max(alone, target.load_latency + max(chain.multiplied / target.block_bandwidth, threads))
+    requests = chain.requests - chain.replaced
+    exposed = requests > 0 and chain.pipelined and not chain.chained  # beneath the first products otherwise
     waited = target.load_latency if exposed else 0.0
     waited += chain.reductions * target.reduction_latency
     return max(computed, copied, alone / (form.stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)

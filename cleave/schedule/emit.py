@@ -222,6 +222,8 @@ class Emitter:
         operands = [self.value(operand, scope) for operand in value.operands]
         order = tile_type_of(value, scope).names
         names = {name for operand in operands for name in operand.names}
+        if value.op == "cast" and operands[0].type == tile_type_of(value, scope):
+            return operands[0]  # it only fixes the order of dims of a tensor
         return scope.builder.compute(
             value.op,
             *operands,

@@ -42,7 +42,7 @@ class Fetch:
     """A load of a tile of so many ``bytes``; ``varying``: the dims of the source along which blocks differ in it.
 
     ``matrix``: whether a descriptor could have its shape and its end. ``element``: bytes of one where a thread reads
-    them one after the other, otherwise 0.
+    them one after the other, otherwise 0. ``multiplied``: whether it is a matrix in rows of memory for tensor cores.
     """
 
     source: Ref
@@ -51,6 +51,7 @@ class Fetch:
     gathers: bool
     matrix: bool
     element: int
+    multiplied: bool
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class _Writer:
         self.kernel, self.shapes = kernel, shapes
         self.stretches: list[Stretch] = []
         self.products = {i: _product(i) for i in kernel.body.walk() if i.op == "contract"}
+        self.multiplied = {operand for i, product in self.products.items() if product.tensor for operand in i.operands}
         self.sized = sized(kernel)
 
     def add(self, block: Block, loop: Instruction | None, around: int) -> None:
@@ -203,6 +205,7 @@ class _Writer:
             gathers,
             is_matrix(load, self.sized),
             BYTES.get(source.tile.dtype, 1) if apart else 0,
+            load.result in self.multiplied and has_rows(load),
         )
 
     def _is_pipelined(self, block: Block) -> bool:
@@ -278,6 +281,12 @@ def _is_accumulated(product: Ref, block: Block) -> bool:
 def sized(kernel: Kernel) -> frozenset[Ref]:
     """The indices that are sizes of dims."""
     return frozenset(i.result for i in kernel.body.walk() if i.op in ("extent", "arith.constant"))
+
+
+def has_rows(load: Instruction) -> bool:
+    """Whether a load is of a matrix with neighbours in memory."""
+    source, picked = load.operands[0], load.attrs.get("dims", ())
+    return len(load.result.names) == 2 and source.names[-1] in load.result.names and source.names[-1] not in picked
 
 
 def is_matrix(load: Instruction, sizes: frozenset[Ref]) -> bool:

@@ -16,7 +16,7 @@ from cleave.schedule.target import Target
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import bytes_of, is_matrix_product
 from cleave.schedule.warps import WGMMA_ROWS
-from cleave.schedule.workload import Workload, describable_loads
+from cleave.schedule.workload import Workload, copyable_loads, describable_loads
 
 ARCHITECTURES = ("sm_90",)
 BLOCKS = {1: 2, 2: 1, 3: 1}
@@ -28,13 +28,23 @@ BARRIERS = 16
 """Bytes of the two barriers that each buffer of a ring has."""
 NARROWEST = 32
 """Bytes of the shortest rows of tiles in shared memory."""
-THREADS = 128
-"""Of a consumer."""
+THREADS = PRODUCER_THREADS = 128
+"""Of a consumer; of a producer whose threads copy."""
 REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 190}, {1: 40, 2: 40, 3: 24}
 """A thread's of a consumer, and those of them that hold no tile, by consumers: as estimated of kernels that do not
 spill, of which those with three have 160."""
 REGISTERS_BESIDE = {1: 200, 2: 216, 3: 180}
 """Of kernels side by side: their producer has more to remember."""
+TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
+"""Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it
+copies in branches: between them it has more to remember."""
+ADDRESSES, OF_ROW, OF_INDEX = 40, 3, 4
+"""Registers of a thread that copies: beside those for each row that it copies, and for each that an index picks. As
+ptxas needs them for tiles of 64 and 128 rows."""
+SHARED_REGISTERS = 8
+"""Of those estimated, that hold first one and then another tile, where the producer's threads have addresses."""
+LINE, STEP = 128, 8
+"""Bytes of a row that neighbouring threads copy at once; registers that the hardware gives at once."""
 THREE, TWO = 192, 128
 """Rows of tiles for three consumers, and of those for two from which they are made."""
 
@@ -54,6 +64,23 @@ class Division:
         """Of one consumer's tile along these dims together."""
         whole = math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
         return whole // self.consumers if self.dim in names & set(ref.names) else whole
+
+
+def lanes_of_row(row: int, width: int) -> int:
+    """Threads of a warp that copy a row of so many bytes, each ``width`` at once."""
+    return max(1, min(32, row // width, LINE // width))
+
+
+def copying_registers(rows: int, row: int, width: int, *, indexed: bool) -> int:
+    """Of a thread where 128 copy so many ``rows`` of ``row`` bytes each."""
+    each = -(-rows * lanes_of_row(row, width) // PRODUCER_THREADS)
+    needed = ADDRESSES + (OF_ROW + OF_INDEX * indexed) * each
+    return -(-needed // STEP) * STEP
+
+
+def consumer_registers(consumers: int, producer: int) -> int:
+    """Of a thread, if the producer's have so many."""
+    return (TOGETHER[consumers] - producer) // consumers // STEP * STEP
 
 
 @dataclass(frozen=True)
@@ -84,7 +111,9 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
     parts = kernel.beside or (kernel,)
     if target.arch not in ARCHITECTURES or any(map(_has_ranges_from_tiles, parts)):
         return None
-    tiles = _Tiles(parts, frozenset().union(*(describable_loads(part, known) for part in parts)))
+    described = frozenset[Ref]().union(*(describable_loads(part, known) for part in parts))
+    by_threads = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
+    tiles = _Tiles(parts, described, by_threads)
     most = REGISTERS_BESIDE if kernel.beside else REGISTERS
     for group in tiles.divisions()[: 2 if kernel.beside else 3]:
         for division in group:
@@ -92,7 +121,7 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
             if stages < STAGES or not tiles.multiplies(division):
                 continue
             registers = _registers(work, tiles, division)
-            if registers <= most[division.consumers]:
+            if registers <= tiles.most_registers(division.consumers, most):
                 return Form(division, stages, shared, registers, *tiles.repeated(division))
             break
     return None
@@ -110,10 +139,11 @@ def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:
 
 
 class _Tiles:
-    """Of kernels side by side, or of one. ``described``: what descriptors load."""
+    """Of kernels side by side, or of one. ``described``: what descriptors load; ``by_threads``: what threads copy, in
+    vectors of so many bytes."""
 
-    def __init__(self, kernels: Sequence[Kernel], described: Set[Ref]) -> None:
-        self.kernels, self.described = kernels, described
+    def __init__(self, kernels: Sequence[Kernel], described: Set[Ref], by_threads: Mapping[Ref, int]) -> None:
+        self.kernels, self.by_threads, self.copied = kernels, by_threads, described | by_threads.keys()
         self.everything = [instruction for kernel in kernels for instruction in kernel.body.walk()]
         self.products = [i for i in self.everything if is_matrix_product(i)]
         self.loops = [i.body for i in self.everything if i.body] or [kernel.body for kernel in kernels]
@@ -150,11 +180,11 @@ class _Tiles:
         return set()
 
     def multiplies(self, division: Division) -> bool:
-        """Whether a loop, or that over tiles, multiplies what descriptors load, and warpgroups can do all products."""
+        """Whether a loop, or that over tiles, multiplies what is copied, and warpgroups can do all products."""
         within = [load for body in self.loops for load in body.instructions if load.op in LOADS]
-        some = any(load.result in self.described for load in within)
+        some = any(load.result in self.copied for load in within)
         multiplied = {operand for product in self.products for operand in product.operands}
-        pointers = any(load.result in multiplied - self.described for load in within)
+        pointers = any(load.result in multiplied - self.copied for load in within)
         meets = any(i.op == "group_barrier" for i in self.everything)
         return bool(self.products) and some and not pointers and not meets and all(
             self._is_warpgroups(product, division) for product in self.products
@@ -166,12 +196,25 @@ class _Tiles:
         columns = division.extent(right, set(right.names) & set(product.result.names))
         types = {left.tile.dtype, right.tile.dtype}
         wide = rows % WGMMA_ROWS == 0 and columns % 8 == 0
-        return wide and right in self.described and len(types) == 1 and types <= {"f16", "bf16"}
+        return wide and right in self.copied and len(types) == 1 and types <= {"f16", "bf16"}
+
+    def most_registers(self, consumers: int, most: Mapping[int, int]) -> int:
+        """As estimated, of a consumer's thread that does not spill: less where the producer's have more."""
+        if not self.by_threads:
+            return most[consumers]
+        loads = [i for i in self.everything if i.op in LOADS and i.result in self.by_threads]
+        left = consumer_registers(consumers, max(self._addresses(i) for i in loads))
+        less = consumer_registers(consumers, PRODUCER[consumers]) - left
+        return min(most[consumers] - less, left + SHARED_REGISTERS)
+
+    def _addresses(self, load: Instruction) -> int:
+        rows, width = _rows(load)
+        return copying_registers(rows, width, self.by_threads[load.result], indexed=load.op == "gather_load")
 
     def computed_operands(self) -> int:
         """Bytes of left operands in registers: the largest."""
         lefts = [_factors(product)[0] for product in self.products]
-        return max((bytes_of(left) for left in lefts if left not in self.described), default=0)
+        return max((bytes_of(left) for left in lefts if left not in self.copied), default=0)
 
     def live(self, division: Division) -> int:
         """Bytes of what a consumer's loop carries, and of the largest product in it that is not added up."""
@@ -197,9 +240,10 @@ class _Tiles:
         for depth, loads in (found for kernel in self.kernels for found in self._loads(kernel)):
             seen: list[Hashable] = []
             for load in loads:
-                if _row_bytes(load.result) < NARROWEST:
+                if _rows(load)[1] < NARROWEST:
                     return 0, 0
-                seen.append(kind := (_tile_in_memory(load), division.dim in load.result.names))
+                own, by_threads = division.dim in load.result.names, load.result in self.by_threads
+                seen.append(kind := (_tile_in_memory(load), own, by_threads))
                 rings[depth, (kind, seen.count(kind))] = bytes_of(load.result)
         once = sum(size + ALIGNMENT for (depth, _), size in rings.items() if not depth)
         each = sum(size + BARRIERS for (depth, _), size in rings.items() if depth)
@@ -208,11 +252,11 @@ class _Tiles:
         return stages, once + stages * each
 
     def _loads(self, kernel: Kernel) -> Iterator[tuple[int, list[Instruction]]]:
-        """Of each block, which is so deep in loops, those by descriptors that have a buffer."""
+        """Of each block, which is so deep in loops, those that have a buffer."""
         alone = kernel.body in self.loops
         for depth, block in _blocks(kernel.body, depth=int(alone)):
             again = repeated_loads(block, kernel.roles)  # of these the whole or a part is in another's buffer
-            yield depth, [i for i in block.instructions if i.results and i.result in self.described and i not in again]
+            yield depth, [i for i in block.instructions if i.results and i.result in self.copied and i not in again]
 
 
 def _tile_in_memory(load: Instruction) -> Hashable:
@@ -259,9 +303,11 @@ def _factors(product: Instruction) -> tuple[Ref, Ref]:
     return (b, a) if first in b.names and first not in a.names else (a, b)
 
 
-def _row_bytes(tile: Ref) -> int:
-    columns = tile.tile.dims[-1].size.value or 1
-    return columns * bytes_of(tile) // max(1, tile.elements)
+def _rows(load: Instruction) -> tuple[int, int]:
+    """Of a tile as it lies in memory: how many, and the bytes of each."""
+    tile, neighbours = load.result, load.operands[0].names[-1]
+    columns = next((dim.size.value or 1 for dim in tile.tile.dims if dim.name == neighbours), 1)
+    return tile.elements // columns, columns * bytes_of(tile) // max(1, tile.elements)
 
 
 def _blocks(block: Block, depth: int = 0) -> Iterator[tuple[int, Block]]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from cleave.dialects.dims import Size
 from cleave.dialects.size import SizeLike
-from cleave.schedule.outline import Fetch, Outline, Product, Stretch, is_matrix, outline_of, sized
+from cleave.schedule.outline import Fetch, Outline, Product, Stretch, has_rows, is_matrix, outline_of, sized
 from cleave.schedule.tile_program import LOADS, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import BYTES, value_of
 from cleave.schedule.traffic import Stream, Walk
@@ -36,7 +36,9 @@ class Chain:
     ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
     that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns; ``small``:
     operations of those by ``mma.sync``, and the warps that there is work for.
-    ``elements``: of tiles of register code, those of special functions eight times.
+    ``elements``: of tiles of register code, those of special functions eight times. ``multiplied``: bytes of operands
+    of contractions that are not ``described`` and can be copied by threads, in so many ``vectors``; ``replaced``: those
+    of ``requests`` that are such; ``picked``: whether an index says where some of them are.
     """
 
     trips: float
@@ -61,6 +63,10 @@ class Chain:
     chained: bool = False
     special: float = 0.0
     elements: float = 0.0
+    multiplied: float = 0.0
+    vectors: float = 0.0
+    replaced: float = 0.0
+    picked: bool = False
 
 
 MEANS = "loaded described narrow stored requests tensor mma fma special alu staged"
@@ -237,11 +243,18 @@ class _Count:
         if describable and self.around.descriptors:
             work.described += chain.trips * size
             chain.described += size
-        elif chain.pipelined and width == VECTOR:
+            return
+        copied = load.multiplied and width >= LANE
+        chain.multiplied += size if copied else 0.0
+        chain.vectors += size / width if copied else 0.0
+        chain.picked |= copied and load.gathers
+        if chain.pipelined and width == VECTOR:
             chain.copied += size
-        else:
-            chain.requests += size / min(width, LANE)
-            work.requests += chain.trips * size / min(width, LANE)
+            return
+        requests = size / min(width, LANE)
+        chain.requests += requests
+        chain.replaced += requests if copied else 0.0
+        work.requests += chain.trips * requests
 
     def _product(self, product: Product, chain: Chain) -> None:
         work, extents = self.work, self.around.extents or product.own
@@ -296,6 +309,16 @@ def describable_loads(kernel: Kernel, known: Mapping[str, SizeLike]) -> frozense
     sizes, loads = sized(kernel), [i for i in kernel.body.walk() if i.op in LOADS]
     wide = {argument for argument in kernel.arguments if around.width(argument) == VECTOR}
     return frozenset(i.result for i in loads if is_matrix(i, sizes) and i.operands[0] in wide)
+
+
+def copyable_loads(kernel: Kernel, known: Mapping[str, SizeLike]) -> dict[Ref, int]:
+    """The other operands of contractions that threads could copy, in vectors of so many bytes."""
+    around = Surroundings({}, known, 0, Walk(()), (), descriptors=True)
+    described = describable_loads(kernel, known)
+    multiplied = {operand for i in kernel.body.walk() if i.op == "contract" for operand in i.operands}
+    loads = [i for i in kernel.body.walk() if i.op in LOADS and i.result in multiplied - described and has_rows(i)]
+    widths = {i.result: around.width(i.operands[0]) for i in loads}
+    return {tile: width for tile, width in widths.items() if width >= LANE}
 
 
 def workload_beside(

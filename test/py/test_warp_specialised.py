@@ -217,7 +217,7 @@ def test_what_has_no_such_form_says_why() -> None:
     b = GraphBuilder("rows")
     x = b.input("m n", "f16")
     (remark,) = remarks_of(b.build(b.reduce(x, kind="sum", over=["n"])))
-    assert "is lowered to TTIR: no loop of it multiplies tiles that descriptors load" in remark
+    assert "is lowered to TTIR: no loop of it multiplies tiles that can be copied" in remark
     b = GraphBuilder("wide")
     y, w = b.input("m k=256", "f32"), b.input("k=256 n=256", "f32")
     (remark,) = remarks_of(b.build(b.contract(y, w, over=["k"])))

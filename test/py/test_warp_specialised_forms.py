@@ -18,7 +18,7 @@ from cleave.bindings import ir
 from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.lowering import to_ttgir, turns
+from cleave.lowering import budgets, turns
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
@@ -185,7 +185,7 @@ def test_left_operands_stay_in_registers() -> None:
 
 
 def test_left_operands_stay_in_shared_memory_where_registers_do_not_suffice() -> None:
-    with patch.dict(to_ttgir._FOR_TILES, {1: 64, 2: 64}):
+    with patch.dict(budgets._TILES, {2: 64}):
         lowered.cache_clear()
         _, (kernel,), _ = lowered(graphs.attention(division_last=True))
     lowered.cache_clear()

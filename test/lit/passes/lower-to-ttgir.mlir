@@ -1,7 +1,7 @@
 // RUN: cleave-opt --lower-to-ttgir=run-on --split-input-file --mlir-print-op-generic %s 2>&1 | FileCheck %s
 
 // Without a product there is no such form.
-// CHECK: remark: 'rows__k0' is lowered to TTIR: no loop of it multiplies tiles that descriptors load
+// CHECK: remark: 'rows__k0' is lowered to TTIR: no loop of it multiplies tiles that can be copied
 
 func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?xf16, #cleave.dims<["m"]>> {cleave.out})
     attributes {cleave.kernel, cleave.num_warps = 4 : i64} {

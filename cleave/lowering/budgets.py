@@ -1,0 +1,49 @@
+"""Registers of the partitions of a thread block: what each thread may have.
+
+A multiprocessor has 65536. All warps begin with ``entry`` each; then consumers take of what the producer gives back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleave.bindings import ir
+from cleave.lowering import tt
+from cleave.lowering.contiguity import element_bytes
+from cleave.lowering.copied_loads import is_indexed
+from cleave.schedule.warp_specialised import BRANCHING, PRODUCER, consumer_registers, copying_registers
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Per thread. ``others``: of the partitions after the first, which has what is left.
+
+    ``tiles``: for operands and results of one loop's products; others hold addresses and row values. ``repeated``: the
+    same where products are repeated: wide results leave little room.
+    """
+
+    entry: int
+    others: tuple[int, ...]
+    tiles: int
+    repeated: int
+
+
+_ENTRY, _TILES, _REPEATED = {1: 128, 2: 168, 3: 128}, {1: 200, 2: 200, 3: 120}, {1: 176, 2: 176, 3: 120}
+"""By consumers; tiles' where the producer is one warp."""
+
+
+def budget(consumers: int, copied: Mapping[ir.Operation, int], *, branching: bool = False) -> Budget:
+    """``copied``: the loads that threads of the producer copy, with the elements of one copy. ``branching``: whether
+    it copies in branches."""
+    least = BRANCHING if branching else PRODUCER[consumers]
+    producer = max([least, *(_registers(load, vector) for load, vector in copied.items())])
+    consumer = consumer_registers(consumers, producer)
+    less = consumer_registers(consumers, least) - consumer
+    others = (*[consumer] * (consumers - 1), producer)
+    return Budget(_ENTRY[consumers], others, _TILES[consumers] - less, _REPEATED[consumers] - less)
+
+
+def _registers(load: ir.Operation, vector: int) -> int:
+    (rows, columns), size = tt.shape_of(load.results[0]), element_bytes(load.results[0])
+    return copying_registers(rows, columns * size, vector * size, indexed=is_indexed(load))
