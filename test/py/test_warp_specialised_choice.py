@@ -110,7 +110,7 @@ def test_by_default_where_numbers_are_compared(
     """Whether candidates are made in the form, and in all variants of it; other programs only where it is asked for."""
     seen: list[tuple[bool, bool]] = []
 
-    def variants(text: str, name: str, pass_: Schedule, *rest: object, ablations: bool) -> list[Variant]:
+    def variants(text: str, name: str, pass_: Schedule, *rest: object, ablations: bool, library: bool) -> list[Variant]:
         seen.append((pass_.warp_specialise, ablations))
         raise CleaveError("enough")
 
