@@ -1,8 +1,8 @@
 """What a call costs on the host, without a GPU: ``python bench/launch_overhead.py``.
 
-The CUDA driver is the tests' stub, which returns at once. Where PyTorch is installed its CPU tensors stand for those
-on a GPU, otherwise stand-ins do. What is left is Cleave's own share in CPU time, and PyTorch's: attributes of tensors
-and an allocation. A real driver adds 2 to 3 µs a launch.
+The CUDA driver and cuBLAS are the tests' stubs, which return at once. Where PyTorch is installed its CPU tensors stand
+for those on a GPU, otherwise stand-ins do. What is left is Cleave's own share in CPU time, and PyTorch's: attributes of
+tensors and an allocation. A real driver adds 2 to 3 µs a launch.
 """
 
 from __future__ import annotations
@@ -88,15 +88,16 @@ def with_torch() -> tuple[Any, Callable[..., Any]]:
     return module, partial(real.zeros, dtype=real.float16)
 
 
-def stub_driver(folder: Path) -> Any:
-    """The tests' driver, without its log."""
+def stubs(folder: Path) -> tuple[Any, Any]:
+    """The tests' driver and cuBLAS, without logs and numbers."""
+    from cleave.runtime.cublas import Cublas
     from cleave.runtime.cuda_driver import Driver
 
-    library = folder / "libcuda.so"
-    source = ROOT / "test" / "py" / "stub_cuda.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-DQUIET", "-o", library, source], check=True)
-    ctypes.CDLL(str(library)).stub_reset(b"", 0)
-    return Driver(str(library))
+    for name in ("stub_cuda", "stub_cublas"):
+        source = ROOT / "test" / "py" / f"{name}.c"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-DQUIET", "-o", folder / name, source], check=True)
+    ctypes.CDLL(str(folder / "stub_cuda")).stub_reset(b"", 0)
+    return Driver(str(folder / "stub_cuda")), Cublas(str(folder / "stub_cublas"))
 
 
 def microseconds(call: Any) -> float:
@@ -111,7 +112,7 @@ def microseconds(call: Any) -> float:
     return min(series)
 
 
-def packaged(function: Any, static: dict[str, int], sizes: dict[str, int]) -> tuple[Any, Any]:
+def packaged(function: Any, static: dict[str, int], sizes: dict[str, int], library: bool) -> tuple[Any, Any]:
     """The function and a package of it whose kernels are the stub's."""
     import cleave
     from cleave.runtime.cuda import Kernel
@@ -119,7 +120,7 @@ def packaged(function: Any, static: dict[str, int], sizes: dict[str, int]) -> tu
     from cleave.runtime.descriptors import DESCRIPTOR, Box, DescriptorSpec
     from cleave.runtime.package import Package
 
-    special = cleave.jit(function).specialised(**static)
+    special = cleave.jit(function, library=library).specialised(**static)
     variant = special.variant(**sizes)
     kernels = {}
     for launch in variant.plan.possible_launches:
@@ -133,8 +134,10 @@ def packaged(function: Any, static: dict[str, int], sizes: dict[str, int]) -> tu
     return special, Package(special.name, (variant,))
 
 
+MATMUL = ("matmul", {"k": 512, "n": 512}, {"m": 64}, lambda m: [(m, 512), (512, 512)], range(17, 65))
 CASES = {
-    "matmul": ("matmul", {"k": 512, "n": 512}, {"m": 64}, lambda m: [(m, 512), (512, 512)], range(17, 65)),
+    "matmul": MATMUL,
+    "matmul by cuBLAS": MATMUL,
     "attention": (
         "mha_d64", {"a": 2, "g": 1, "d": 64, "e": 64}, {"m": 64, "n": 256},
         lambda n: [(2, 1, 64, 64), (2, n, 64), (2, n, 64)], range(100, 257),
@@ -153,7 +156,7 @@ def measured(name: str) -> tuple[int, list[float]]:
     from cleave.runtime.cuda_tensors import TORCH_DTYPES
 
     subgraph, static, sizes, shapes, others = CASES[name]
-    special, packed = packaged(subgraphs()[subgraph].function, static, sizes)
+    special, packed = packaged(subgraphs()[subgraph].function, static, sizes, name.endswith("cuBLAS"))
     program = packed._programs(packed.variants[0])
     stand_ins = [Tensor(shape) for shape in shapes(others[-1])]
     call = program.prepare(stand_ins, lambda shape, dtype: Tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))
@@ -181,7 +184,8 @@ def main() -> None:
     from cleave.runtime import cuda, cuda_driver, programs
 
     with tempfile.TemporaryDirectory() as folder:
-        driver = stub_driver(Path(folder))
+        driver, cublas = stubs(Path(folder))
+        cuda.shared_cublas = lambda: cublas
         for module in (cuda, cuda_driver, programs):
             module.shared_driver = lambda: driver
         print("| program | launches | function | package | new shapes | prepared |\n|---|---:|---:|---:|---:|---:|")

@@ -24,11 +24,15 @@ static size_t wanted_workspace;
 static uint64_t version = 120804;
 
 #define CHECK(name) if (!strcmp(failing, name)) return status_of_failure
+#ifdef QUIET
+#define LOG(...)
+#else
 #define LOG(...) do { \
     pthread_mutex_lock(&writing); \
     snprintf(log_text + strlen(log_text), sizeof log_text - strlen(log_text), __VA_ARGS__); \
     pthread_mutex_unlock(&writing); \
   } while (0)
+#endif
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 const char *blas_log(void) { return log_text; }
@@ -171,6 +175,9 @@ int cublasLtMatmul(void *handle, const struct operation *op, const void *alpha, 
   if (size && (!workspace || (uintptr_t)workspace % 256)) return INVALID;
   const void *all[] = {a, b, c, d};
   for (int i = 0; i < 4; i++) if ((uintptr_t)all[i] % algorithm[2 + i]) return INVALID;
+#ifdef QUIET
+  return OK;
+#endif
   if (size) memset(workspace, 0xff, size);
   for (int batch = 0; batch < ld->count; batch++)
     for (uint64_t j = 0; j < ld->columns; j++)
