@@ -12,12 +12,13 @@ from typing import Literal
 from cleave.dialects.dims import const
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
+from cleave.schedule.agreement import kernels_that_agree
 from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, known_of, launch_time, program_cost
 from cleave.schedule.explore import Score
 from cleave.schedule.free_symbols import free_symbols
 from cleave.schedule.part_lengths import in_whole_vectors, part_lengths
-from cleave.schedule.partition import cuts, kernels_of, one_kernel_each
+from cleave.schedule.partition import cuts, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
 from cleave.schedule.side_by_side import levels
@@ -262,7 +263,9 @@ class _Scheduler:
         """What the kernels write, each way once, in the order of ``cuts``."""
         if not self.options.iterative_tiling:
             return [one_kernel_each(self.graph)]
-        both = (tuple(kernels_of(self.graph, cut, wide=wide)) for cut in cuts(self.graph) for wide in (True, False))
+        both = (
+            tuple(kernels_that_agree(self.graph, cut, wide=wide)) for cut in cuts(self.graph) for wide in (True, False)
+        )
         found = list(dict.fromkeys(both))
         return found if len(self.graph.topological()) <= 2 * LONG else [*found[:FEW], one_kernel_each(self.graph)]
 
