@@ -23,6 +23,7 @@ def sum_nodes(space: Space, names: Sequence[str], body: Poly) -> Iterator[Node]:
     """Nodes for the sum over ``names`` of a single product."""
     if len(body) != 1 or body.terms[0][1] != 1:
         return
+    yield from _conditional_nodes(space, names, body.terms[0][0])
     units = factor_units(space, body.terms[0][0])
     if len(units) == 1:
         yield Node("reduce", ("sum", tuple(names)), (units[0],))
@@ -40,6 +41,23 @@ def sum_nodes(space: Space, names: Sequence[str], body: Poly) -> Iterator[Node]:
         if own and len(units) == 2:
             # One reduction instead of two in a row; the sum of one operand alone costs less work.
             yield Node("contract", (*over, *own), (units[0], units[1]))
+
+
+def _conditional_nodes(space: Space, names: Sequence[str], mono: Mono) -> Iterator[Node]:
+    """``Σ_{n,k} [c_n]·a·b = Σ_n [c_n]·(Σ_k a·b)``: conditions stand outside the sum over what they do not depend on.
+
+    What is not selected is not looked at: each inner sum is under one value of the conditions.
+    """
+    algebra = space.algebra
+    conditions = {atom: e for atom, e in mono if atom.kind == "chi"}
+    rest = [(atom, e) for atom, e in mono if atom not in conditions]
+    around = frozenset[str]().union(*(chi.free for chi in conditions))
+    inner = [name for name in names if name not in around]
+    if not conditions or len(inner) in (0, len(names)):
+        return
+    inside = algebra.sum_over(inner, algebra.of_mono(tuple(rest)))
+    outer = tuple(name for name in names if name in around)
+    yield Node("reduce", ("sum", outer), (algebra.mul(algebra.of_mono(tuple(conditions.items())), inside),))
 
 
 def factor_units(space: Space, mono: Mono) -> list[Poly]:

@@ -194,6 +194,18 @@ def reads_labels_in_parts(graph: Graph) -> bool:
                for v in values for _, inner in cuts)  # fmt: skip
 
 
+def label_beside_the_maximum(graph: Graph) -> bool:
+    """In parts, the label's logit and the maximum are taken from the same logits."""
+    values = graph.topological()
+    inner = {w.partition("=")[0] for v in values if v.op == "split" for w in v.attrs["into"][1:]}
+
+    def logits(kind: str, through: str = "") -> set[Value]:
+        taken = (v.operands[0] for v in values for over in inner if is_reduction(v, kind, over))
+        return {logit for v in taken for logit in (v.operands if v.op == through else (v,)) if is_reduction(logit)}
+
+    return bool(logits("max") & logits("sum", "select"))
+
+
 def variance_in_parts(graph: Graph) -> bool:
     """Chan's: a mean and a sum of squared deviations for each part."""
     values = graph.topological()
@@ -289,6 +301,7 @@ TABLE: dict[tuple[str, str], Holds] = {
     ("log_sum_exp", "vocabulary in parts"): lambda graph: in_parts(graph, "v"),
     ("cross_entropy", "vocabulary in parts"): lambda graph: in_parts(graph, "v"),
     ("cross_entropy", "the label's logit in parts"): reads_labels_in_parts,
+    ("cross_entropy", "label and maximum in one pass"): label_beside_the_maximum,
     ("top_probability", "vocabulary in parts"): lambda graph: in_parts(graph, "v"),
     ("top_probability", "a reduction less in the chain"): shorter_by(1, "top_probability"),
     ("ngpt", "one round of reductions"): of_depth(1),
