@@ -45,16 +45,16 @@ func.func @softmax(%x: tensor<?x?xf32, #cleave.dims<["m", "n"]>>) -> tensor<?x?x
 
 // RUN: not cleave-run %s 2>&1 | FileCheck %s --check-prefix=SEVERAL
 // SEVERAL: cleave-run.mlir: error: there are several functions: choose one with --function
-// SEVERAL: note: functions: softmax, cosine
+// SEVERAL: note: functions: softmax, tangent
 
 // RUN: not cleave-run --function=softmax --sizes=n=0 %s 2>&1 | FileCheck %s --check-prefix=EMPTY
 // EMPTY: cleave-run.mlir:[[@LINE-14]]:1: error: dimension 'n' is empty in in0, and the function requires 1 <= n
 
-// RUN: not cleave-run --function=cosine %s 2>&1 | FileCheck %s --check-prefix=FOREIGN
-// FOREIGN: cleave-run.mlir:[[@LINE+4]]:8: error: 'cosine' cannot be compiled as a whole: '{{.*}}' is no op of a tensor graph
+// RUN: not cleave-run --function=tangent %s 2>&1 | FileCheck %s --check-prefix=FOREIGN
+// FOREIGN: cleave-run.mlir:[[@LINE+4]]:8: error: 'tangent' cannot be compiled as a whole: '{{.*}}' is no op of a tensor graph
 // FOREIGN: note: --stage=reference runs any function
 
-func.func @cosine(%x: tensor<?xf32>) -> tensor<?xf32> {
-  %0 = math.cos %x : tensor<?xf32>
+func.func @tangent(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = math.tan %x : tensor<?xf32>
   return %0 : tensor<?xf32>
 }
