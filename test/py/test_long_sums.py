@@ -12,6 +12,7 @@ from compiled import reference
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.reference.accuracy import compare
 from cleave.search import SearchOptions, superoptimise
+from cleave.search.floats import FloatChecker
 from cleave.search.trials import ENOUGH, Trials
 
 
@@ -68,3 +69,37 @@ def test_static_dims_at_their_own_size_are_not_tried_again() -> None:
     b = GraphBuilder("dot")
     static = b.build(b.contract(b.input("m k=100", "f16"), b.input("k", "f16"), over=["k"]))
     assert not Trials(static, 0, {}).long()
+
+
+def hidden(expanded: bool) -> Graph:
+    """Where y < Σ x², which nearly always is so for inputs of unit size, the output does not show y = Σ (v - mean v)·p.
+
+    ``expanded``: y as Σ v·p less mean v · Σ p, of which both are rounded on their own and Σ p through the columns of w.
+    """
+    b = GraphBuilder("hidden", facts=["1 <= a"])
+    x, w = b.input("b c", "f32"), b.input("a b", "f32")
+    v = b.reduce(b.mul(w, w), kind="sum", over=["b"])
+    ones = b.constant(1.0, "f32", [d for d in w.dims if d.name == "a"])
+    mean = b.div(b.reduce(v, kind="sum", over=["a"]), b.reduce(ones, kind="sum", over=["a"]))
+    p = b.contract(b.cast(w, dtype="tf32"), b.cast(x, dtype="tf32"), over=["b"], dtype="f32")
+    if expanded:
+        total = b.contract(b.reduce(w, kind="sum", over=["a"]), x, over=["b"], dtype="f32")
+        y = b.sub(b.reduce(b.mul(v, p), kind="sum", over=["a"]), b.mul(mean, total))
+    else:
+        y = b.reduce(b.mul(b.sub(v, mean), p), kind="sum", over=["a"])
+    y = b.div(y, b.add(b.reduce(b.abs(y), kind="sum", over=["c"]), b.constant(0.5, "f32")))
+    larger = b.cmp(y, b.reduce(b.mul(x, x), kind="sum", over=["c"]), predicate="ge")
+    return b.build(b.select(larger, y, b.constant(0.5, "f32")))
+
+
+def test_trials_are_of_a_scale_that_shows_roundings() -> None:
+    (trials,) = [trials for trials in Trials(hidden(expanded=False), 0, {}).long() if trials[0].sizes["b"] > 100]
+    assert trials[0].draw.scales
+    rounded = [own != exact for trial in trials for own, exact in zip(trial.own, trial.exact, strict=True)]
+    assert np.mean(rounded) >= 0.25
+
+
+def test_errors_that_a_comparison_hides_are_seen() -> None:
+    """v varies by an eighth of its size, so the difference of two products with it loses three bits of theirs."""
+    _, why = FloatChecker(hidden(expanded=False), 0, {}).check(hidden(expanded=True))
+    assert "on average" in why

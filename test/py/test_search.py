@@ -552,6 +552,7 @@ def test_results_do_not_depend_on_hash_seeds() -> None:
     assert runs[0] == runs[1] and "contract" in runs[0]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "with_split", "limit"),
     [
@@ -578,17 +579,17 @@ def test_random_programs() -> None:
     from random_terms import SIZES, Fuzzer, draw
 
     sizes = {**SIZES, **{f"s{i}": 2 for i in range(1, 9)}, **dict.fromkeys(UNITS, 1)}
-    end, programs, alternatives = time.process_time() + 5.0, 0, 0
-    for seed in range(1000):
+    programs = alternatives = 0
+    for seed in range(3):
         fuzzer = Fuzzer(seed)
         inputs = fuzzer.terms.b.build().inputs
-        for _ in range(20):
+        for _ in range(10):
             value = fuzzer.grow()
             graph = Graph("term", inputs, (value,))
             if len(graph.topological()) > 36:
                 continue
             fuzzer.pool.append(value)
-            if value.op in ("input", "constant") or time.process_time() > end:
+            if value.op in ("input", "constant"):
                 continue
             programs += 1
             arrays = draw(graph, seed)
@@ -598,8 +599,6 @@ def test_random_programs() -> None:
                 got = evaluate(alternative.graph, arrays, sizes)[0]
                 usable = np.isfinite(want) & (np.abs(want) < 1e6)
                 np.testing.assert_allclose(got[usable], want[usable], rtol=1e-5, atol=1e-5, err_msg=str(graph))
-        if time.process_time() > end:
-            break
     assert programs > 20 and alternatives > 10
 
 
