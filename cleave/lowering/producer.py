@@ -1,6 +1,7 @@
 """The warps that copy tiles: of a kernel the loops and branches, the loads into shared memory, what they need.
 
-One warp is enough for copies through descriptors; of others each thread does its share (``copied_loads``).
+One warp is enough for copies through descriptors; of others each thread does its share (``copied_loads``). The indices
+that say where an iteration's tiles are were loaded in the iteration before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 from cleave.bindings import ir
 from cleave.errors import CleaveError
-from cleave.lowering import tt, ttg
-from cleave.lowering.copied_loads import layout_of_copy
+from cleave.lowering import encodings, tt, ttg
+from cleave.lowering.copied_loads import LOAD, layout_of_copy
 from cleave.lowering.encodings import Encoding, barrier
 from cleave.lowering.register_layouts import FREE, is_tile, taken
 from cleave.lowering.rings import Buffers, Ring, State, next_state
@@ -170,9 +171,18 @@ class Producer:
                 raise CleaveError("inline assembly that blocks meet in is for all threads of a block")
             ttg.clone(op, [self.value(operand) for operand in op.operands], None)
         elif needed:
-            for place in self.needed[op.results[0]]:
-                operands = [self.values[operand] for operand in self._taken(op, place)]
-                self.values[place] = ttg.clone(op, operands, place[1]).results[0]
+            self._make(op)
+
+    def _make(self, op: ir.Operation, exists: ir.Value | None = None) -> None:
+        """In each place where it is needed; loads only where the iteration ``exists``."""
+        for place in self.needed[op.results[0]]:
+            operands, encoding = [self.values[operand] for operand in self._taken(op, place)], place[1]
+            if exists is None or op.name != LOAD:
+                self.values[place] = ttg.clone(op, operands, encoding).results[0]
+                continue
+            value = op.results[0]
+            type_ = encodings.tensor(tt.shape_of(value), tt.element_of(value), encoding) if encoding else value.type
+            self.values[place] = ttg.load_where(exists, operands, type_)
 
     def _copy(self, op: ir.Operation) -> None:
         ring = self.rings[op.results[0]]
@@ -213,20 +223,39 @@ class Producer:
         starts = [self.value(op.operands[3 + number]) for number in kept]
         starts += self._passed(rings)
         bounds = [self.value(operand) for operand in list(op.operands)[:3]]
+        ahead = Ahead.of(body, self.needed, self.rings)
+        places = [place for load in ahead.loads for place in self.needed[load.results[0]]]
+        starts += self._fetched(ahead, bounds[0], bounds[1])
         loop = tt.create("scf.for", [start.type for start in starts], [*bounds, *starts], regions=1)
         block = ir.Block.create_at_start(loop.regions[0], [bounds[0].type, *(start.type for start in starts)])
         index, *carried = block.arguments
         self._set((arguments[0], *(arguments[1 + number] for number in kept)), (index, *carried))
         self._set_states(rings, carried[len(kept) :])
+        self.values.update(zip(places, carried[len(carried) - len(places) :], strict=True))
         with ir.InsertionPoint(block):
             *ops, end = [view.operation for view in body.operations]
-            for inner in ops:
+            for inner in (inner for inner in ops if inner not in ahead.loads):
                 with inner.location:
                     self._op(inner)
             passed = [self.value(end.operands[number]) for number in kept]
-            tt.create("scf.yield", [], [*passed, *self._passed(rings)])
+            found = self._fetched(ahead, tt.same("arith.addi", index, bounds[2]), bounds[1]) if places else []
+            tt.create("scf.yield", [], [*passed, *self._passed(rings), *found])
         self._set([op.results[number] for number in kept], list(loop.results))
         self._set_states(rings, list(loop.results)[len(kept) :])
+
+    def _fetched(self, ahead: Ahead, index: ir.Value, end: ir.Value) -> list[ir.Value]:
+        """The indices of an iteration, if there is such a one."""
+        if not ahead.loads:
+            return []
+        before = dict(self.values)
+        self.values[ahead.index, None, 0] = index
+        exists = tt.compare("lt", index, end)
+        for op in ahead.ops:
+            with op.location:
+                self._make(op, exists)
+        found = [self.values[place] for load in ahead.loads for place in self.needed[load.results[0]]]
+        self.values = before
+        return found
 
     def _branches(self, op: ir.Operation) -> None:
         """Nothing where neither branch copies; where one is not taken rings stay as they are."""
@@ -261,6 +290,35 @@ class Producer:
 def _is_of_loop(value: ir.Value) -> bool:
     owner = value.owner
     return (owner.owner.operation if isinstance(owner, ir.Block) else owner.operation).name == "scf.for"
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What of a loop's body is loaded for the next iteration: ``loads``, and all ``ops`` that they follow from, which
+    depend on the ``index`` alone."""
+
+    index: ir.Value
+    loads: list[ir.Operation]
+    ops: list[ir.Operation]
+
+    @staticmethod
+    def of(body: ir.Block, needed: Mapping[ir.Value, list[Place]], rings: Mapping[ir.Value, Ring]) -> Ahead:
+        """Loads that addresses of copies need."""
+        index, *carried = body.arguments
+        inside = [view.operation for view in body.operations]
+        loads = [op for op in inside if op.name == LOAD and op.results[0] not in rings and needed.get(op.results[0])]
+        ops, pending = list[ir.Operation](), list(loads)
+        while pending:
+            op = pending.pop()
+            if op in ops:
+                continue
+            if op.regions or any(operand in carried for operand in op.operands):
+                return Ahead(index, [], [])
+            ops.append(op)
+            owners = (operand.owner for operand in op.operands)
+            made = (owner.operation for owner in owners if not isinstance(owner, ir.Block))
+            pending += [owner for owner in made if owner.block == body]
+        return Ahead(index, loads, [op for op in inside if op in ops])
 
 
 def following(source: ir.Value | None) -> set[ir.Value]:

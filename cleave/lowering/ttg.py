@@ -38,6 +38,21 @@ def clone(op: ir.Operation, operands: Sequence[ir.Value], encoding: Encoding | N
     return copied
 
 
+def load_where(condition: ir.Value, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
+    """What a load with these operands reads, if the condition holds, else zeros or what it has for masked elements."""
+    pointers, *masked = operands
+    if isinstance(type_, ir.RankedTensorType):
+        bits = ir.RankedTensorType.get(type_.shape, tt.scalar("i1"), type_.encoding)
+        zero: ir.Attribute = ir.DenseElementsAttr.get_splat(type_, tt.number(type_.element_type, 0))
+        condition = tt.value("tt.splat", bits, condition)
+    else:
+        zero = tt.number(type_, 0)
+    mask = tt.same("arith.andi", masked[0], condition) if masked else condition
+    other = masked[1] if len(masked) > 1 else tt.value("arith.constant", type_, value=zero)
+    segments = ir.DenseI32ArrayAttr.get([1, 1, 1])
+    return tt.value("tt.load", type_, pointers, mask, other, operandSegmentSizes=segments)
+
+
 # --- shared memory ----------------------------------------------------------------------------------------------------
 
 

@@ -389,9 +389,9 @@ def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:
     copied = share * (chain.described / target.described_l2_bandwidth + chain.multiplied / target.l2_bandwidth)
     alone = target.load_latency + chain.described / target.described_block_bandwidth if chain.described else 0.0
     if chain.multiplied:
-        # the producer's threads, which wait for the indices of an iteration before they copy what these pick
         threads = chain.vectors / PRODUCER_THREADS * target.request_latency
-        copied = max(copied, threads + (target.load_latency if chain.picked else 0.0))
+        # an iteration's indices are loaded in the one before
+        copied = max(copied, threads, target.load_latency if chain.picked else 0.0)
         alone = max(alone, target.load_latency + max(chain.multiplied / target.block_bandwidth, threads))
     requests = chain.requests - chain.replaced
     exposed = requests > 0 and chain.pipelined and not chain.chained  # beneath the first products otherwise

@@ -38,7 +38,7 @@ REGISTERS_BESIDE = {1: 200, 2: 216, 3: 180}
 TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
 """Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it
 copies in branches: between them it has more to remember."""
-ADDRESSES, OF_ROW, OF_INDEX = 40, 3, 4
+ADDRESSES, OF_ROW, OF_INDEX = 40, 3, 5
 """Registers of a thread that copies: beside those for each row that it copies, and for each that an index picks. As
 ptxas needs them for tiles of 64 and 128 rows."""
 SHARED_REGISTERS = 8
