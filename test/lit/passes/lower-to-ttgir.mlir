@@ -92,3 +92,64 @@ func.func private @matmul__k0(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>
   "cleave.store"(%21, %arg2, %17, %18, %1, %c4096) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
   return
 }
+
+// -----
+
+// Rows that an index picks are copied by the threads of four warps, once for both consumers, the others by a descriptor. A buffer is full when all threads have copied. Before products read what threads wrote stands a fence.
+// CHECK: sym_name = "picked"
+// CHECK: "ttng.init_barrier"{{.*}}count = 128
+// CHECK: "ttng.init_barrier"{{.*}}count = 2
+// CHECK: "ttng.init_barrier"{{.*}}count = 1
+// CHECK: "ttg.warp_specialize"
+// CHECK: "scf.for"
+// CHECK: "scf.for"
+// CHECK: "ttng.wait_barrier"
+// CHECK-NEXT: "ttng.fence_async_shared"
+// CHECK: "ttng.wait_barrier"
+// CHECK-NOT: "ttng.fence_async_shared"
+// CHECK: "ttng.warp_group_dot"
+// CHECK: "ttg.warp_return"
+// CHECK: "tt.load"{{.*}}128xi32
+// CHECK: "scf.for"
+// CHECK: "scf.for"
+// CHECK: "ttng.wait_barrier"
+// CHECK-NOT: "ttng.barrier_expect"
+// CHECK: "ttg.async_copy_global_to_local"{{.*}}contiguity = 8
+// CHECK-NEXT: "ttng.async_copy_mbarrier_arrive"{{.*}}noIncrement
+// CHECK: "ttng.wait_barrier"
+// CHECK: "ttng.barrier_expect"{{.*}}size = 32768
+// CHECK: "ttng.async_tma_copy_global_to_local"
+// CHECK: "scf.yield"
+// CHECK: "tt.load"{{.*}}128xi32
+// CHECK: "scf.yield"
+// CHECK: "ttg.warp_return"
+// CHECK: partitionNumWarps = array<i32: 4, 4>, requestedRegisters = array<i32: 200, 104>
+
+func.func @picked(%x: tensor<?x4096xf16, #cleave.dims<["v", "k"]>>, %rows: tensor<?xi32, #cleave.dims<["m"]>>, %w: tensor<4096x256xf16, #cleave.dims<["k", "n"]>>) -> tensor<?x256xf16, #cleave.dims<["m", "n"]>> {
+  %0 = "cleave.alloc"() : () -> tensor<?x256xf16, #cleave.dims<["m", "n"]>>
+  call @picked__k0(%x, %rows, %w, %0) {cleave.grid = ["ceildiv(m, 128)"]} : (tensor<?x4096xf16, #cleave.dims<["v", "k"]>>, tensor<?xi32, #cleave.dims<["m"]>>, tensor<4096x256xf16, #cleave.dims<["k", "n"]>>, tensor<?x256xf16, #cleave.dims<["m", "n"]>>) -> ()
+  return %0 : tensor<?x256xf16, #cleave.dims<["m", "n"]>>
+}
+func.func private @picked__k0(%x: tensor<?x4096xf16, #cleave.dims<["v", "k"]>>, %rows: tensor<?xi32, #cleave.dims<["m"]>>, %w: tensor<4096x256xf16, #cleave.dims<["k", "n"]>>, %o: tensor<?x256xf16, #cleave.dims<["m", "n"]>> {cleave.out}) attributes {cleave.kernel, cleave.num_warps = 8 : i64} {
+  %v = "cleave.extent"() {size = "v"} : () -> index
+  %m = "cleave.extent"() {size = "m"} : () -> index
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  %c128 = arith.constant 128 : index
+  %c256 = arith.constant 256 : index
+  %c4096 = arith.constant 4096 : index
+  %block = "cleave.program_id"() {axis = 0 : i64} : () -> index
+  %row = arith.muli %block, %c128 : index
+  %index = "cleave.load"(%rows, %row, %m) {fill = -1 : i32, operandSegmentSizes = array<i32: 1, 1, 1>} : (tensor<?xi32, #cleave.dims<["m"]>>, index, index) -> tensor<128xi32, #cleave.dims<["m=128"]>>
+  %zero = "cleave.constant"() {value = 0.000000e+00 : f32} : () -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+  %sum = scf.for %k = %c0 to %c4096 step %c64 iter_args(%before = %zero) -> (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) {
+    %a = "cleave.gather_load"(%x, %index, %c0, %k, %v, %c4096) {dims = ["v"], fill = 0.000000e+00 : f16, in_bounds = ["k"], operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (tensor<?x4096xf16, #cleave.dims<["v", "k"]>>, tensor<128xi32, #cleave.dims<["m=128"]>>, index, index, index, index) -> tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>
+    %b = "cleave.load"(%w, %k, %c0, %c4096, %c256) {fill = 0.000000e+00 : f16, in_bounds = ["k", "n"], operandSegmentSizes = array<i32: 1, 2, 2>} : (tensor<4096x256xf16, #cleave.dims<["k", "n"]>>, index, index, index, index) -> tensor<64x256xf16, #cleave.dims<["k=64", "n=256"]>>
+    %ab = "cleave.contract"(%a, %b) {over = ["k"]} : (tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>, tensor<64x256xf16, #cleave.dims<["k=64", "n=256"]>>) -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+    %after = "cleave.add"(%before, %ab) : (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>, tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+    scf.yield %after : tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+  }
+  %narrow = "cleave.cast"(%sum) : (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) -> tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>
+  "cleave.store"(%narrow, %o, %row, %c0, %m, %c256) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>, tensor<?x256xf16, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
+  return
+}
