@@ -250,21 +250,29 @@ class ProductLauncher:
 # --- where the library is --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
 def shared_cublas() -> Cublas | str:
-    """The process's cuBLAS, loaded at the first call; why there is none, if so."""
+    """The process's cuBLAS, loaded at the first call; why there is none, if so: PyTorch may bring one later."""
+    try:
+        return _shared()
+    except CleaveError as error:
+        return error.message
+
+
+@lru_cache(maxsize=1)
+def _shared() -> Cublas:
     return found(knobs.CUBLAS.value)
 
 
-def found(path: str = "") -> Cublas | str:
-    """The library at ``path`` or, where that is empty, the first that can be loaded; why there is none, if so."""
-    reason = "there is no libcublasLt here"
-    for candidate in [path] if path else _candidates():
+def found(path: str = "") -> Cublas:
+    """The library at ``path`` or, if that is empty, the first that can be loaded. CleaveError where there is none."""
+    if path:
+        return Cublas(path)
+    for candidate in _candidates():
         try:
             return Cublas(candidate)
-        except CleaveError as error:
-            reason = error.message if path else reason
-    return reason
+        except CleaveError:
+            continue
+    raise CleaveError("there is no libcublasLt here")
 
 
 def _candidates() -> Iterator[str]:

@@ -20,7 +20,7 @@ from blas_stub import HERE, TORCH, Stub, Tensor, built, filled, kernel
 
 from cleave.errors import CleaveError
 from cleave.runtime import cublas
-from cleave.runtime.cublas import Cublas, found
+from cleave.runtime.cublas import Cublas, found, shared_cublas
 from cleave.runtime.gemm import Factor, Gemm, gemm_of
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import Layout
@@ -266,23 +266,34 @@ def test_where_the_library_has_no_algorithm_the_kernel_is_launched(stub: Stub, f
     assert stub.launches == ["launch k"] and program.kept == {"k": "cuBLAS 12.8.4 has no such product"}
 
 
-def test_a_library_that_is_not_there_or_too_old_is_said(both: Stub, tmp_path: Path) -> None:
-    assert "cuBLAS cannot be loaded" in str(found(str(tmp_path / "libcublasLt.so.12")))
-    assert "cuBLAS cannot be loaded" in str(found(str(tmp_path.parent)))
+def test_a_library_that_is_not_there_or_too_old_is_said(
+    both: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = tmp_path / "libold.so"
     subprocess.run(["gcc", "-DOLD", "-shared", "-fPIC", "-o", old, HERE / "stub_cublas.c"], check=True)
-    assert str(found(str(old))).endswith("is of version 111103, too old")
-    assert str(found(str(both.path))) == "cuBLAS 12.8.4"
+    said = {
+        str(tmp_path / "libcublasLt.so.12"): "cuBLAS cannot be loaded: ",
+        str(old): f"cuBLAS at {old} is of version",
+    }
+    cublas._shared.cache_clear()
+    for path, message in said.items():
+        monkeypatch.setenv("CLEAVE_CUBLAS", path)
+        assert str(shared_cublas()).startswith(message)
+    monkeypatch.setenv("CLEAVE_CUBLAS", str(both.path))  # what was not there is looked for again
+    assert str(shared_cublas()) == "cuBLAS 12.8.4" and shared_cublas() is shared_cublas()
+    cublas._shared.cache_clear()
 
 
 def test_the_library_of_the_process_is_found_first(both: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = tmp_path / "libcublasLt.so.12"
     loaded.write_bytes(both.path.read_bytes())
     kept = ctypes.CDLL(str(loaded))
-    assert kept and str(loaded) in cublas._loaded()
-    assert isinstance(library := found(), Cublas) and library.path == str(loaded)
+    assert kept and str(loaded) in cublas._loaded() and found().path == str(loaded)
+    monkeypatch.setattr(cublas, "_candidates", lambda: iter([str(tmp_path / "none"), str(both.path)]))
+    assert found().path == str(both.path)
     monkeypatch.setattr(cublas, "_candidates", lambda: iter(()))
-    assert found() == "there is no libcublasLt here"
+    with pytest.raises(CleaveError, match="there is no libcublasLt here"):
+        found()
 
 
 @pytest.mark.parametrize(("rank", "made"), [(1, "algorithm 1"), (2, "algorithm 2"), (3, "")])
