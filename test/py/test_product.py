@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from cleave.runtime.programs import Programs
 from cleave.schedule.product import is_product
 from cleave.schedule.region import region_of
 from cleave.schedule.rename import in_memory_order
-from cleave.tuner.store import Measured
+from cleave.tuner.store import Measured, Store
 from cleave.tuner.tune import NO_LIBRARY, measure
 
 SIZES = {"m": 5, "k": 24, "n": 9, "b": 3, "t": 4, "h": 2, "d": 8, "c": 8, "l": 3}
@@ -182,3 +185,18 @@ def test_switched_off_and_on() -> None:
     assert "is made by" not in off.explain(m=64)
     how = r"is made by (its kernel, for there is no libcublasLt here|cuBLAS [0-9.]+, in place of its kernel)"
     assert re.search(rf"the product transposed__k0 {how}\n?$", on.explain(m=64), re.MULTILINE)
+
+
+def test_explain_says_what_was_measured_to_be_faster(
+    candidates: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is launched, and not the kernels of the model's choice above it."""
+    monkeypatch.setattr("cleave.function._current_driver", lambda: SimpleNamespace(device_name=lambda: "a GPU"))
+    function, chosen = two_layers.specialised(k=512, n=512, d=64), candidates.variants[1]
+    function._tuned = str(tmp_path / "tuned.sqlite")
+    Store(function._tuned).keep(function._key({"m": 256}), "", 1.0, replace(candidates, variants=(chosen,)).to_bytes())
+    lines = function.explain(m=200).splitlines()
+    assert f"measured to be the fastest here: {chosen.label}" in lines
+    (name,) = [launch.kernel for launch in chosen.plan.launches if launch.product]
+    assert [line for line in lines if line.startswith(f"the product {name} is made by ")]
+    assert "measured" not in function.explain(m=16)
