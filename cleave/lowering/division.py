@@ -19,7 +19,7 @@ from cleave.passes.functions import ops_inside
 
 FIRST = "first__of_part"
 """The symbol whose value is the first element of a part within the tile."""
-_ACCESSES = {"cleave.load": (0, 1), "cleave.store": (1, 2)}  # memory, first offset
+_ACCESSES = ("cleave.load", "cleave.gather_load", "cleave.store")
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,13 @@ def _kept_whole(op: ir.Operation) -> set[str]:
         memory, tile = (cleave.tensor_type_of(operand).names for operand in (op.operands[1], op.operands[0]))
         return set(tile) - set(memory)
     if op.name == "cleave.gather_load":
-        return set(cleave.plain("strings", op.attributes["dims"])) | set(_extents(op.results[0].type))
+        return set(_picked(op))
     return set()
+
+
+def _picked(access: ir.Operation) -> tuple[str, ...]:
+    """Dimensions of memory along which indices say where it reads."""
+    return tuple(cleave.plain("strings", access.attributes["dims"])) if access.name == "cleave.gather_load" else ()
 
 
 def _extents(type_: ir.Type) -> dict[str, int]:
@@ -137,13 +142,12 @@ def _shorter(type_: ir.Type, division: Division) -> ir.Type:
 
 
 def _move(op: ir.Operation, division: Division, first: ir.Value) -> None:
-    """A load or store begins further on if its tile is divided."""
-    memory, offsets = _ACCESSES[op.name]
-    tile = op.results[0] if op.name == "cleave.load" else op.operands[0]
-    names = cleave.tensor_type_of(op.operands[memory]).names
+    """A load or store begins further on if its tile is divided. Where indices pick from, those are divided."""
+    tile, memory = (op.operands[0], op.operands[1]) if op.name == "cleave.store" else (op.results[0], op.operands[0])
+    names = cleave.tensor_type_of(memory).names
     if division.dim not in _extents(tile.type) or division.dim not in names:
         return
-    position = offsets + names.index(division.dim)
+    position = len(list(op.operands)) - 2 * len(names) + names.index(division.dim)
     with op.location, ir.InsertionPoint(op):
         moved = ir.Operation.create("arith.addi", [ir.IndexType.get()], [op.operands[position], first])
     op.operands[position] = moved.results[0]

@@ -176,7 +176,7 @@ class _Tiles:
         if instruction.op == "store":
             return set(instruction.operands[0].names) - set(instruction.operands[1].names)
         if instruction.op == "gather_load":
-            return set(instruction.attrs["dims"]) | set(instruction.result.names)
+            return set(instruction.attrs["dims"])
         return set()
 
     def multiplies(self, division: Division) -> bool:
