@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cleave.bindings import ir
+from cleave.errors import CleaveError
 from cleave.lowering import tt
 from cleave.lowering.contiguity import element_bytes
 from cleave.lowering.copied_loads import is_indexed
-from cleave.schedule.warp_specialised import BRANCHING, PRODUCER, consumer_registers, copying_registers
+from cleave.schedule.warp_specialised import (
+    BRANCHING,
+    MOST_COPYING,
+    PRODUCER,
+    branching_registers,
+    consumer_registers,
+    copying_registers,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,14 @@ def budget(consumers: int, copied: Mapping[ir.Operation, int], *, branching: boo
     """``copied``: the loads that threads of the producer copy, with the elements of one copy. ``branching``: whether
     it copies in branches."""
     least = BRANCHING if branching else PRODUCER[consumers]
-    producer = max([least, *(_registers(load, vector) for load, vector in copied.items())])
+    alone = [_registers(load, vector) for load, vector in copied.items()]
+    together = [
+        branching_registers([_registers(load, copied[load]) for load in copied if load.block == block], least)
+        for block in dict.fromkeys(load.block for load in copied)
+    ]
+    producer = max([least, *(together if branching else alone)])
+    if producer > MOST_COPYING:
+        raise CleaveError(f"what threads copy takes addresses in {producer} registers; {MOST_COPYING} are there")
     consumer = consumer_registers(consumers, producer)
     less = consumer_registers(consumers, least) - consumer
     others = (*[consumer] * (consumers - 1), producer)

@@ -38,9 +38,9 @@ REGISTERS_BESIDE = {1: 200, 2: 216, 3: 180}
 TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
 """Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it
 copies in branches: between them it has more to remember."""
-ADDRESSES, OF_ROW, OF_INDEX = 40, 3, 5
+ADDRESSES, OF_ROW, OF_INDEX, MOST_COPYING = 40, 3, 5, 232
 """Registers of a thread that copies: beside those for each row that it copies, and for each that an index picks. As
-ptxas needs them for tiles of 64 and 128 rows."""
+ptxas needs them for tiles of 64 and 128 rows; and the most that may be."""
 SHARED_REGISTERS = 8
 """Of those estimated, that hold first one and then another tile, where the producer's threads have addresses."""
 LINE, STEP = 128, 8
@@ -76,6 +76,11 @@ def copying_registers(rows: int, row: int, width: int, *, indexed: bool) -> int:
     each = -(-rows * lanes_of_row(row, width) // PRODUCER_THREADS)
     needed = ADDRESSES + (OF_ROW + OF_INDEX * indexed) * each
     return -(-needed // STEP) * STEP
+
+
+def branching_registers(loads: Sequence[int], least: int) -> int:
+    """Of a thread that copies what a loop in a branch ``loads``, each alone with so many: it holds all addresses."""
+    return least + ADDRESSES + sum(each - ADDRESSES for each in loads)
 
 
 def consumer_registers(consumers: int, producer: int) -> int:
@@ -203,7 +208,11 @@ class _Tiles:
         if not self.by_threads:
             return most[consumers]
         loads = [i for i in self.everything if i.op in LOADS and i.result in self.by_threads]
-        left = consumer_registers(consumers, max(self._addresses(i) for i in loads))
+        producer = max(self._addresses(i) for i in loads)
+        if len(self.kernels) > 1:
+            bodies = [[self._addresses(i) for i in body.instructions if i in loads] for body in self.loops]
+            producer = max(branching_registers(body, BRANCHING) for body in bodies)
+        left = consumer_registers(consumers, producer) if producer <= MOST_COPYING else 0
         less = consumer_registers(consumers, PRODUCER[consumers]) - left
         return min(most[consumers] - less, left + SHARED_REGISTERS)
 

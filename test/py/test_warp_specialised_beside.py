@@ -32,9 +32,9 @@ WIDTHS = {"p": 4096, "q": 1024, "r": 1024}
 
 
 @cache
-def projections(names: str = "pqr", inputs: str = "x") -> Graph:
+def projections(names: str = "pqr", inputs: str = "x", unit: int = 8) -> Graph:
     """Of one tensor or several, which have rows in common."""
-    b = GraphBuilder("projections", facts=[f"{name} = 8*{name}1" for name in f"k{names}{inputs}"])
+    b = GraphBuilder("projections", facts=[f"{name} = {unit}*{name}1" for name in f"k{names}{inputs}"])
     left = [b.input(f"m {'k' if name == 'x' else name}", "f16") for name in inputs]
     rows = [(x, x.names[-1]) for x in left] * (len(names) if len(left) == 1 else 1)
     products = zip(rows, names, strict=True)
@@ -127,6 +127,15 @@ def test_code() -> None:
     (compiled,) = compile_many([kernel.request(Target.parse("sm_90"))])
     assert not isinstance(compiled, CleaveError)
     assert (compiled.num_warps, compiled.registers, compiled.spills, compiled.notes) == (12, 168, 0, ())
+
+
+def test_code_of_copies_by_threads() -> None:
+    """Rows of whole vectors of 8 bytes: between the branches threads hold the addresses of all that a loop copies."""
+    graph = projections("pq", unit=4)
+    _, kernel = lowered(graph, 128)
+    assert "ttg.async_copy_global_to_local" in kernel.text
+    (compiled,) = compile_many([kernel.request(Target.parse("sm_90"))])
+    assert not isinstance(compiled, CleaveError) and compiled.spills == 0
 
 
 @pytest.mark.parametrize("rows", [256, 1024])
