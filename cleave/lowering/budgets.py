@@ -17,7 +17,7 @@ from cleave.schedule.warp_specialised import (
     BRANCHING,
     MOST_COPYING,
     PRODUCER,
-    branching_registers,
+    ThreadCopy,
     consumer_registers,
     copying_registers,
 )  # fmt: skip
@@ -42,15 +42,13 @@ _ENTRY, _TILES, _REPEATED = {1: 128, 2: 168, 3: 128}, {1: 200, 2: 200, 3: 120}, 
 
 
 def budget(consumers: int, copied: Mapping[ir.Operation, int], *, branching: bool = False) -> Budget:
-    """``copied``: the loads that threads of the producer copy, with the elements of one copy. ``branching``: whether
-    it copies in branches."""
+    """``copied``: a load of each ring that threads of the producer fill, with the elements of one copy. ``branching``:
+    whether it copies in branches."""
     least = BRANCHING if branching else PRODUCER[consumers]
-    alone = [_registers(load, vector) for load, vector in copied.items()]
-    together = [
-        branching_registers([_registers(load, copied[load]) for load in copied if load.block == block], least)
-        for block in dict.fromkeys(load.block for load in copied)
-    ]
-    producer = max([least, *(together if branching else alone)])
+    groups: dict[object, list[ThreadCopy]] = {}
+    for load, vector in copied.items():
+        groups.setdefault(load.block if branching else None, []).append(_copy(load, vector))
+    producer = max([least, *(copying_registers(group, branching=branching) for group in groups.values())])
     if producer > MOST_COPYING:
         raise CleaveError(f"what threads copy takes addresses in {producer} registers; {MOST_COPYING} are there")
     consumer = consumer_registers(consumers, producer)
@@ -59,6 +57,6 @@ def budget(consumers: int, copied: Mapping[ir.Operation, int], *, branching: boo
     return Budget(_ENTRY[consumers], others, _TILES[consumers] - less, _REPEATED[consumers] - less)
 
 
-def _registers(load: ir.Operation, vector: int) -> int:
+def _copy(load: ir.Operation, vector: int) -> ThreadCopy:
     (rows, columns), size = tt.shape_of(load.results[0]), element_bytes(load.results[0])
-    return copying_registers(rows, columns * size, vector * size, indexed=is_indexed(load))
+    return ThreadCopy(rows, columns * size, vector * size, is_indexed(load))

@@ -174,7 +174,6 @@ class _Module:
         pointers = [op for op in _walk(self.function) if op.name == copied_loads.LOAD]
         self.vectors = copied_loads.copied_loads(pointers, hints)
         self.loads = [op for op in _walk(self.function) if op in described or _result(op) in self.vectors]
-        self.budget = self._budget()
         self._check()
         own = {*self.rows, *(following(self.first) & self.vectors.keys())}
         loaded: list[ir.Value] = [load.results[0] for load in self.loads]
@@ -184,6 +183,9 @@ class _Module:
         self.sent = list(dict.fromkeys(out for _, out in stores))
         capacity -= sum(out.bytes + ALIGNMENT for out in self.sent)
         self.rings = rings_of(self.loads, Sharing(parts, dict.fromkeys(self.vectors, THREADS)), capacity)
+        self.budget = self._budget()
+        if max((_carried(op) for op in _walk(self.function)), default=0) > self.budget.tiles:
+            raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
         resident = resident_values(self.loads)
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
         room = self.budget.repeated if divided.repeats else self.budget.tiles
@@ -195,7 +197,8 @@ class _Module:
         self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, self.form.run_on, rotated)
 
     def _budget(self) -> Budget:
-        vectors = {load: self.vectors[load.results[0]] for load in self.loads if load.results[0] in self.vectors}
+        copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}
+        vectors = {load: self.vectors[load.results[0]] for load in copied.values()}
         branches = [op for op in _walk(self.function) if op.name == "scf.if"]
         branching = any(is_within(load, branch) for branch in branches for load in self.loads)
         return budget(self.divided.parts, vectors, branching=branching)
@@ -240,8 +243,6 @@ class _Module:
             raise CleaveError("no loop of it multiplies tiles that can be copied")
         for dot in dots:
             _check_product(dot, resident)
-        if max((_carried(op) for op in _walk(self.function)), default=0) > self.budget.tiles:
-            raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
 
     def operand_traffic(self) -> int:
         """Elements that a consumer's products read from shared memory, each once."""

@@ -7,7 +7,7 @@ tilings can be ranked for this form: those that are best for it are not those th
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cleave.dialects.size import SizeLike
@@ -38,9 +38,10 @@ REGISTERS_BESIDE = {1: 200, 2: 216, 3: 180}
 TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
 """Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it
 copies in branches: between them it has more to remember."""
-ADDRESSES, OF_ROW, OF_INDEX, MOST_COPYING = 40, 3, 5, 232
-"""Registers of a thread that copies: beside those for each row that it copies, and for each that an index picks. As
-ptxas needs them for tiles of 64 and 128 rows; and the most that may be."""
+ADDRESSES, OF_ROW, OF_INDEX, MOST_ADDRESSES, MOST_COPYING = 40, 3, 8, 112, 232
+"""Registers of a thread that copies: beside those for each row that it copies of each tensor, those for each that an
+index picks, as these follow from it alone, all that it needs outside branches, and the most that may be. As ptxas needs
+them."""
 SHARED_REGISTERS = 8
 """Of those estimated, that hold first one and then another tile, where the producer's threads have addresses."""
 LINE, STEP = 128, 8
@@ -71,16 +72,26 @@ def lanes_of_row(row: int, width: int) -> int:
     return max(1, min(32, row // width, LINE // width))
 
 
-def copying_registers(rows: int, row: int, width: int, *, indexed: bool) -> int:
-    """Of a thread where 128 copy so many ``rows`` of ``row`` bytes each."""
-    each = -(-rows * lanes_of_row(row, width) // PRODUCER_THREADS)
-    needed = ADDRESSES + (OF_ROW + OF_INDEX * indexed) * each
-    return -(-needed // STEP) * STEP
+@dataclass(frozen=True)
+class ThreadCopy:
+    """Of a tile, ``rows`` of ``row`` bytes each in vectors of ``width``; ``indexed``: an index says where they are."""
+
+    rows: int
+    row: int
+    width: int
+    indexed: bool
+
+    @property
+    def rows_of_thread(self) -> int:
+        return -(-self.rows * lanes_of_row(self.row, self.width) // PRODUCER_THREADS)
 
 
-def branching_registers(loads: Sequence[int], least: int) -> int:
-    """Of a thread that copies what a loop in a branch ``loads``, each alone with so many: it holds all addresses."""
-    return least + ADDRESSES + sum(each - ADDRESSES for each in loads)
+def copying_registers(copies: Collection[ThreadCopy], *, branching: bool = False) -> int:
+    """Of a thread of the producer that copies these; ``branching``: in a loop in a branch, whose addresses it holds."""
+    rows = sum(copy.rows_of_thread for copy in copies if not copy.indexed)
+    picked = max((copy.rows_of_thread for copy in copies if copy.indexed), default=0)
+    needed = ADDRESSES + OF_ROW * rows + OF_INDEX * picked
+    return -(-(needed + BRANCHING if branching else min(MOST_ADDRESSES, needed)) // STEP) * STEP
 
 
 def consumer_registers(consumers: int, producer: int) -> int:
@@ -126,7 +137,7 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
             if stages < STAGES or not tiles.multiplies(division):
                 continue
             registers = _registers(work, tiles, division)
-            if registers <= tiles.most_registers(division.consumers, most):
+            if registers <= tiles.most_registers(division, most):
                 return Form(division, stages, shared, registers, *tiles.repeated(division))
             break
     return None
@@ -203,22 +214,29 @@ class _Tiles:
         wide = rows % WGMMA_ROWS == 0 and columns % 8 == 0
         return wide and right in self.copied and len(types) == 1 and types <= {"f16", "bf16"}
 
-    def most_registers(self, consumers: int, most: Mapping[int, int]) -> int:
+    def most_registers(self, division: Division, most: Mapping[int, int]) -> int:
         """As estimated, of a consumer's thread that does not spill: less where the producer's have more."""
+        consumers = division.consumers
         if not self.by_threads:
             return most[consumers]
         loads = [i for i in self.everything if i.op in LOADS and i.result in self.by_threads]
-        producer = max(self._addresses(i) for i in loads)
+        copies = {load.operands[0]: self._copy(load, division) for load in loads}
+        producer = copying_registers(copies.values())
         if len(self.kernels) > 1:
-            bodies = [[self._addresses(i) for i in body.instructions if i in loads] for body in self.loops]
-            producer = max(branching_registers(body, BRANCHING) for body in bodies)
+            bodies = [[self._copy(i, division) for i in body.instructions if i in loads] for body in self.loops]
+            producer = max(copying_registers(body, branching=True) for body in bodies)
         left = consumer_registers(consumers, producer) if producer <= MOST_COPYING else 0
         less = consumer_registers(consumers, PRODUCER[consumers]) - left
         return min(most[consumers] - less, left + SHARED_REGISTERS)
 
-    def _addresses(self, load: Instruction) -> int:
-        rows, width = _rows(load)
-        return copying_registers(rows, width, self.by_threads[load.result], indexed=load.op == "gather_load")
+    def _copy(self, load: Instruction, division: Division) -> ThreadCopy:
+        """Of one consumer's part, if it has one."""
+        (rows, row), neighbours = _rows(load), load.operands[0].names[-1]
+        if division.dim == neighbours:
+            row //= division.consumers
+        elif division.dim in load.result.names:
+            rows //= division.consumers
+        return ThreadCopy(rows, row, self.by_threads[load.result], load.op == "gather_load")
 
     def computed_operands(self) -> int:
         """Bytes of left operands in registers: the largest."""

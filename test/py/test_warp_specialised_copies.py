@@ -30,7 +30,7 @@ from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
 from cleave.schedule.scheduler import ScheduleOptions, schedule, with_candidates
 from cleave.schedule.target import target_named
-from cleave.schedule.warp_specialised import copying_registers, lanes_of_row
+from cleave.schedule.warp_specialised import ThreadCopy, copying_registers, lanes_of_row
 
 LARGE = {"k": 256, "n": 4096, "m": 4096, "v": 32768, "h": 16, "page": 4096, "j": 256, "a": 64}
 
@@ -271,7 +271,7 @@ def test_ptx(graph: Graph) -> None:
 def test_threads_have_few_addresses() -> None:
     """They copy lines of 128 bytes, half of longer rows at a time; the producer has registers for its rows."""
     assert (lanes_of_row(256, 16), lanes_of_row(128, 4), lanes_of_row(64, 16)) == (8, 32, 4)
-    assert copying_registers(128, 256, 16, indexed=True) == 104
+    assert copying_registers([ThreadCopy(128, 256, 16, indexed=True)] * 2) == 104
     _, (kernel,), _ = lowered(embedding(4096))
     assert "sizePerThread = [1, 8], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1]" in kernel.text
     assert "partitionNumWarps = array<i32: 4, 4>, requestedRegisters = array<i32: 224, 56>" in kernel.text
