@@ -32,7 +32,9 @@ def for_loop(machine: Machine, op: ir.Operation) -> Step:
 
 def if_else(machine: Machine, op: ir.Operation) -> Step:
     def step(condition: Array) -> tuple[Any, ...]:
-        branch = op.regions[0 if condition else 1]
+        if np.any(condition) and not np.all(condition):
+            raise CleaveError("branches that only some elements take are not supported")
+        branch = op.regions[0 if np.all(condition) else 1]
         return machine.run_block(branch.blocks[0]) if len(branch.blocks) else ()
 
     return step
@@ -42,7 +44,7 @@ def assertion(machine: Machine, op: ir.Operation) -> Step:
     message = ir.StringAttr(op.attributes["msg"]).value
 
     def step(condition: Array) -> None:
-        if not condition:
+        if not np.all(condition):
             raise CleaveError(f"assertion failed: {message}")
 
     return step

@@ -1,4 +1,4 @@
-"""``linalg.generic`` and what stands in its body. Named ops are generalised by upstream before we see them.
+"""``linalg.generic`` and what stands in its body, and affine maps. Named ops are generalised before we see them.
 
 One mechanism serves every indexing map: each loop is an array of its indices, laid along its own axis of the iteration
 space, so that a map's results are index arrays that broadcast against each other, and an operand's elements are
@@ -7,8 +7,9 @@ space, so that a map's results are index arrays that broadcast against each othe
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,24 +29,37 @@ def is_reduction(op: ir.Operation) -> list[bool]:
     return ["reduction" in str(attribute) for attribute in ir.ArrayAttr(op.attributes["iterator_types"])]
 
 
-def evaluate(expression: ir.AffineExpr, loops: Sequence[Array]) -> Array:
-    """An affine expression on arrays of indices."""
+def evaluate(expression: ir.AffineExpr, dims: Sequence[Array], symbols: Sequence[Array] = ()) -> Array:
+    """An affine expression on indices, or on arrays of them."""
     if isinstance(expression, ir.AffineDimExpr):
-        return loops[expression.position]
+        return dims[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return symbols[expression.position]
     if isinstance(expression, ir.AffineConstantExpr):
-        return np.full((1,) * len(loops), expression.value, np.int64)
+        return np.asarray(expression.value, np.int64)
     for kind, function in _BINARY:
         if isinstance(expression, kind):
-            return function(evaluate(expression.lhs, loops), evaluate(expression.rhs, loops))
+            return function(*(evaluate(side, dims, symbols) for side in (expression.lhs, expression.rhs)))
     raise CleaveError(f"indexing expression {expression} is not supported")
+
+
+def _divided(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Rounded in one direction. CleaveError where the divisor is not positive, of which MLIR leaves the result open."""
+
+    def divide(a: Array, b: Array) -> Array:
+        if np.any(b <= 0):
+            raise CleaveError(f"an affine map divides by {np.min(b)}, but divisors must be positive")
+        return function(a, b)
+
+    return divide
 
 
 _BINARY = (
     (ir.AffineAddExpr, np.add),
     (ir.AffineMulExpr, np.multiply),
-    (ir.AffineModExpr, np.mod),
-    (ir.AffineFloorDivExpr, np.floor_divide),
-    (ir.AffineCeilDivExpr, lambda a, b: -((-a) // b)),
+    (ir.AffineModExpr, _divided(np.mod)),
+    (ir.AffineFloorDivExpr, _divided(np.floor_divide)),
+    (ir.AffineCeilDivExpr, _divided(lambda a, b: -((-a) // b))),
 )
 
 
@@ -73,6 +87,8 @@ def generic(machine: Machine, op: ir.Operation) -> Step:
 
     def step(*operands: Array) -> tuple[Array, ...]:
         extents = loop_extents(maps, [operand.shape for operand in operands])
+        if 0 in extents:
+            return tuple(operand.copy() for operand in operands[inputs:])
         loops = [np.arange(n).reshape([-1 if axis == loop else 1 for axis in range(rank)])
                  for loop, n in enumerate(extents)]  # fmt: skip
         outs = [operand.copy() for operand in operands[inputs:]]
@@ -101,7 +117,7 @@ def _run_once(
     inputs: list[Array], outs: list[Array], space: tuple[int, ...],
 ) -> None:  # fmt: skip
     """The body at one point of the reduction loops and all points of the parallel ones; updates ``outs``."""
-    indices = [tuple(evaluate(expression, loops) for expression in map_.results) for map_ in maps]
+    indices = [tuple(np.array(evaluate(e, loops), ndmin=len(loops)) for e in map_.results) for map_ in maps]
     values = [_elements(tensor, index, len(loops)) for tensor, index in zip([*inputs, *outs], indices, strict=True)]
     outer, machine.loops = machine.loops, loops
     results = machine.run_block(body, values)
@@ -136,4 +152,27 @@ def softmax(machine: Machine, op: ir.Operation) -> Step:
     return step
 
 
-RULES: dict[str, Rule] = {"linalg.generic": generic, "linalg.index": index, "linalg.softmax": softmax}
+def affine(choose: Callable[[Array, Array], Array]) -> Rule:
+    """The results of an affine map, of which ``choose`` takes one of two."""
+
+    def rule(machine: Machine, op: ir.Operation) -> Step:
+        map_ = ir.AffineMapAttr(op.attributes["map"]).value
+
+        def step(*operands: Array) -> Array:
+            indices = [np.asarray(operand) for operand in operands]
+            dims, symbols = indices[: map_.n_dims], indices[map_.n_dims :]
+            return functools.reduce(choose, (evaluate(expression, dims, symbols) for expression in map_.results))
+
+        return step
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "affine.apply": affine(np.add),  # of one result
+    "affine.max": affine(np.maximum),
+    "affine.min": affine(np.minimum),
+    "linalg.generic": generic,
+    "linalg.index": index,
+    "linalg.softmax": softmax,
+}

@@ -167,8 +167,11 @@ def integers(attribute: ir.Attribute) -> list[int]:
 
 
 def as_index(value: Any) -> int:
-    """A scalar as a Python integer."""
-    return int(np.asarray(value).reshape(()))
+    """A scalar as a Python integer; CleaveError where it is another one for each element of a ``linalg.generic``."""
+    array = np.asarray(value)
+    if array.size != 1:
+        raise CleaveError("an index or extent that depends on the element is not supported here")
+    return int(array.reshape(()))
 
 
 __all__ = ["Array", "Machine", "Meeting", "Rule", "Step", "as_index", "element_dtype", "integers", "location_of"]
