@@ -21,7 +21,8 @@ FEW = 32
 """Terms of a sum that always are in one tile."""
 _DIFFERENCES = ("sub", "div", "cmp")
 _INVERSES = ("neg", "div", "pow", "rsqrt")
-"""Where an operand of a sum or product is one of these, that is a difference or quotient."""
+"""Where an operand of a sum or product is one of these, or a product with something negative, that is a difference or
+quotient."""
 
 Kernels = Sequence[Sequence[Value]]
 Places = Mapping[Value, frozenset[int]]
@@ -95,8 +96,27 @@ def _disagreements(value: Value, places: Mapping[Value, Places]) -> Iterator[Val
 
 
 def _compares(value: Value) -> bool:
-    inverse = value.op in ("add", "mul") and any(operand.op in _INVERSES for operand in value.operands)
-    return value.op in _DIFFERENCES or inverse
+    return value.op in _DIFFERENCES or (value.op in ("add", "mul") and any(map(_inverts, value.operands)))
+
+
+def _inverts(value: Value) -> bool:
+    """Whether its sum or product with another value is a difference or quotient."""
+    value = _uncast(value)
+    return value.op in _INVERSES or (value.op == "mul" and any(map(_is_negative, value.operands)))
+
+
+def _is_negative(value: Value) -> bool:
+    """Whether it is a number below zero, or another one's negative."""
+    value = _uncast(value)
+    if value.op == "constant":
+        return value.attrs["value"] < 0
+    return value.op == "neg" or (value.op == "mul" and any(map(_is_negative, value.operands)))
+
+
+def _uncast(value: Value) -> Value:
+    while value.op == "cast":
+        value = value.operands[0]
+    return value
 
 
 def _joined(every: Sequence[Places]) -> dict[Value, frozenset[int]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import graphs
 import numpy as np
+import pytest
 from compiled import compile_graph, drawn_schedules, reference
 
 from cleave.dialects.graph import Graph, GraphBuilder, Value
@@ -18,11 +21,34 @@ from cleave.schedule.scheduler import _Scheduler
 Kernels = tuple[tuple[Value, ...], ...]
 
 
+def sub(b: GraphBuilder, x: Value, y: Value) -> Value:
+    return b.sub(x, y)
+
+
+def plus_negative(b: GraphBuilder, x: Value, y: Value) -> Value:
+    return b.add(x, b.neg(y))
+
+
+def plus_product_with_minus_one(b: GraphBuilder, x: Value, y: Value) -> Value:
+    return b.add(x, b.mul(y, b.constant(-1.0, "f32")))
+
+
+def plus_product_with_a_negative(b: GraphBuilder, x: Value, y: Value) -> Value:
+    return b.add(b.mul(b.constant(1.0, "f32"), b.neg(y)), x)
+
+
+def plus_cast_negative(b: GraphBuilder, x: Value, y: Value) -> Value:
+    return b.add(b.op("cast", x, dtype="f64"), b.op("cast", b.mul(b.constant(-1.0, "f32"), y), dtype="f64"))
+
+
+DIFFERENCES = [sub, plus_negative, plus_product_with_minus_one, plus_product_with_a_negative, plus_cast_negative]
+
+
 @cache
-def softmax_of_sums(terms: str = "k") -> Graph:
+def softmax_of_sums(terms: str = "k", difference: Callable[[GraphBuilder, Value, Value], Value] = sub) -> Graph:
     b = GraphBuilder("softmax_of_sums")
     x = b.reduce(b.input(f"c {terms}", "f32"), kind="sum", over=["k"])
-    e = b.exp(b.sub(x, b.reduce(x, kind="max", over=["c"])))
+    e = b.exp(difference(b, x, b.reduce(x, kind="max", over=["c"])))
     return b.build(b.div(e, b.reduce(e, kind="sum", over=["c"])))
 
 
@@ -52,8 +78,9 @@ def partitions(graph: Graph, *, agree: bool) -> list[Kernels]:
     return [tuple(how(graph, cut, wide=wide)) for cut in cuts(graph) for wide in (True, False)]
 
 
-def test_a_sum_is_kept_where_its_maximum_is_subtracted_from_it() -> None:
-    graph = softmax_of_sums()
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_a_sum_is_kept_where_its_maximum_is_subtracted_from_it(difference: Any) -> None:
+    graph = softmax_of_sums(difference=difference)
     assert any(sums_computed_again(graph, kernels) for kernels in partitions(graph, agree=False))
     assert not any(sums_computed_again(graph, kernels) for kernels in partitions(graph, agree=True))
 
