@@ -161,7 +161,7 @@ def layer_norm(
 
 
 def relu(x: Tensor) -> Tensor:
-    return maximum(x, 0.0)
+    return maximum(x, 0)
 
 
 def silu(x: Tensor) -> Tensor:

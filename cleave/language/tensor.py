@@ -7,6 +7,7 @@ function says ``astype``, or feeds a contraction.
 from __future__ import annotations
 
 import inspect
+import struct
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -178,6 +179,7 @@ class Tensor:
 
 
 _USE_WHERE = "where(condition, a, b) chooses element by element"
+_CAST_FOR_FLOAT = 'write an integer, or astype("f32") on the tensor'
 _COMPARISONS = {
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
 }  # fmt: skip
@@ -234,13 +236,29 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def constant(builder: GraphBuilder, value: float, dtype: str) -> Tensor:
+    """CleaveError for a number that is none of the type: too large, or no integer where the type is of integers."""
+    return Tensor(
+        builder, builder.constant(_as_float(value, dtype) if is_float(dtype) else _as_integer(value, dtype), dtype)
+    )
+
+
+def _as_float(value: float, dtype: str) -> float:
     try:
-        number = float(value) if is_float(dtype) else bool(value) if dtype == "i1" else value
+        number = float(value)
+        struct.pack("<d" if dtype == "f64" else "<f", number)
     except OverflowError:
         raise CleaveError(f"the number is too large for {dtype}", caller()) from None
-    if not is_float(dtype) and number != value:
-        raise CleaveError(f"{value} is no value of type {dtype}", caller())
-    return Tensor(builder, builder.constant(number, dtype))
+    return number
+
+
+def _as_integer(value: float, dtype: str) -> int:
+    if isinstance(value, float):
+        raise CleaveError(f"{value} is no integer, beside elements of {dtype}", caller(), (_CAST_FOR_FLOAT,))
+    lowest, highest = (0, 1) if dtype == "i1" else (-(2 ** (int(dtype[1:]) - 1)), 2 ** (int(dtype[1:]) - 1) - 1)
+    if not lowest <= value <= highest:
+        note = f"{dtype} has the integers {lowest} to {highest}; astype makes another type of the tensor"
+        raise CleaveError(f"the number is out of the range of {dtype}", caller(), (note,))
+    return bool(value) if dtype == "i1" else int(value)
 
 
 def common_type(*tensors: Tensor) -> str:

@@ -11,7 +11,7 @@ import pytest
 from compiled import reference
 
 import cleave
-from cleave import bf16, f16, f32, i32
+from cleave import bf16, f16, f32, i8, i32
 from cleave.errors import CleaveError, Position
 from cleave.language.trace import trace
 
@@ -289,3 +289,66 @@ def test_a_negative_size() -> None:
 
     with pytest.raises(CleaveError, match="the size of 'n' is -1"):
         cleave.jit(f)
+
+
+# --- numbers beside tensors of integers ------------------------------------------------------------------------------
+
+
+def test_numbers_at_the_ends_of_a_type() -> None:
+    def f(x: i32["m"], y: f32["m"]) -> tuple[i32["m"], i32["m"], i8["m"], i32["m"], f32["m"], f32["m"]]:
+        byte, all_of = x.astype("i8"), (x > 1) == True  # noqa: E712 - element by element
+        ends = cleave.where(x < 2**31 - 1, x, -(2**31)), cleave.where(all_of, 2**31 - 1, x)
+        flags = cleave.where((x > 1).equals(0) | False, 1, x)
+        return *ends, cleave.where(byte >= -128, byte, 127), flags, cleave.minimum(y, math.inf), y * 2**100 / 2**100
+
+    (x, y), (low, high, byte, flags, same, scaled) = _evaluated(f)
+    np.testing.assert_array_equal(low, x)
+    np.testing.assert_array_equal(high, np.where(x > 1, 2**31 - 1, x))
+    np.testing.assert_array_equal(byte, x)
+    np.testing.assert_array_equal(flags, np.where(x > 1, x, 1))
+    np.testing.assert_array_equal(same, y)
+    np.testing.assert_allclose(scaled, y, rtol=1e-6)
+
+
+def test_relu_of_integers() -> None:
+    def f(x: i32["m"]) -> i32["m"]:
+        return cleave.relu(x - 2)
+
+    (x,), (out,) = _evaluated(f)
+    np.testing.assert_array_equal(out, np.maximum(x - 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, byte, y: y * (cleave.index("m") * 0.5).astype("f32"), '0.5 is no integer, beside elements of i32'),
+        (lambda x, byte, y: x / 2.5, 'or astype("f32") on the tensor'),
+        (lambda x, byte, y: x / 2.0, "2.0 is no integer"),
+        (lambda x, byte, y: 2.0 - x, "2.0 is no integer"),
+        (lambda x, byte, y: cleave.where(x > -0.5, y, 0), "-0.5 is no integer"),
+        (lambda x, byte, y: cleave.where(y > 0, x, 0.5), "0.5 is no integer"),
+        (lambda x, byte, y: cleave.where(x < 2**31, x, -1), "out of the range of i32\nnote: i32 has the integers"),
+        (lambda x, byte, y: cleave.where(byte < 200, byte, -1), "i8 has the integers -128 to 127"),
+        (lambda x, byte, y: byte + -129, "out of the range of i8"),
+        (lambda x, byte, y: x + 2**40, "out of the range of i32"),
+        (lambda x, byte, y: x + 10**5000, "out of the range of i32"),
+        (lambda x, byte, y: x.astype("i64") + 2**63, "out of the range of i64"),
+        (lambda x, byte, y: cleave.maximum(x, -math.inf), "-inf is no integer"),
+        (lambda x, byte, y: cleave.maximum(math.nan, x), "nan is no integer"),
+        (lambda x, byte, y: np.float64(0.5) < x, "0.5 is no integer"),
+        (lambda x, byte, y: (x > 1) & 2, "out of the range of i1"),
+        (lambda x, byte, y: (x > 1) == 1.0, "1.0 is no integer"),
+        (lambda x, byte, y: y * 1e39, "too large for f32"),
+        (lambda x, byte, y: y.astype("f16") * 1e39, "too large for f32"),
+        (lambda x, byte, y: y.astype("f64") * 10**400, "too large for f64"),
+    ],
+)  # fmt: skip
+def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: str) -> None:
+    def f(x: i32["m"], byte: i8["m"], y: f32["m"]) -> Any:
+        return function(x, byte, y)
+
+    with pytest.raises(CleaveError) as caught:
+        trace(f)
+    assert message in str(caught.value)
+    place = Position.read(str(caught.value.location))
+    assert place and (place.file, place.line) == (__file__, function.__code__.co_firstlineno)
