@@ -145,8 +145,8 @@ class Interpreter:
 
         present = [name for name in names if name in value.names]
         array = np.asarray(value.array).transpose([value.names.index(name) for name in present])
-        index = tuple(slice(None) if name in value.names else None for name in names)
-        return array[index]
+        index = (slice(None) if name in value.names else None for name in names)
+        return array[(..., *index)]  # without "..." an array of no axes would give its element
 
     def _reduce(self, value: Value, args: list[Named]) -> Named:
         over = tuple(value.attrs["over"])
@@ -226,14 +226,13 @@ class Interpreter:
         return Named(np.take(args[0].array, places, axis=axis), names)
 
     def _gather(self, value: Value, args: list[Named]) -> Named:
-        import numpy as np
-
         source, indices = args
         if set(source.names) & set(indices.names):
             raise Unsupported("a gather with shared dims is not evaluated")
         axis = source.names.index(value.attrs["dim"])
         names = (*source.names[:axis], *indices.names, *source.names[axis + 1 :])
-        return Named(np.take(source.array, indices.array.astype(int), axis=axis), names)
+        before = (slice(None),) * axis
+        return Named(source.array[(*before, indices.array.astype(int), ...)], names)
 
     def _concat(self, value: Value, args: list[Named]) -> Named:
         import numpy as np

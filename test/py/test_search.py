@@ -390,6 +390,24 @@ def test_parts_around_an_opaque_op_are_optimised() -> None:
     assert all(any(v.op == "gather" for v in a.graph.topological()) for a in result.alternatives)
 
 
+@pytest.mark.parametrize("kept", ["", "m"])
+def test_a_row_at_one_position_beside_its_sum(kept: str) -> None:
+    """The position has no dims: what is gathered from a vector has none either."""
+    b = GraphBuilder("one_position")
+    x, p = b.input(f"{kept} n", "f32"), b.input("", "i32")
+    at, total = b.gather(x, p, dim="n"), b.reduce(x, kind="sum", over=["n"])
+    graph = b.build(total, at, b.div(b.exp(at), total))
+    sizes = {"m": 3, "n": 7, "s": 2, "u": 2}
+    values = np.random.default_rng(0).uniform(1, 2, [sizes[name] for name in x.names])
+    result = superoptimise(graph)
+    assert result.alternatives
+    for found in (graph, *(alternative.graph for alternative in result.alternatives)):
+        total, at, ratio = Interpreter(FloatDomain(declared=True), sizes).run(found, [values, np.array(4)])
+        np.testing.assert_allclose(total, values.sum(-1), rtol=1e-6)
+        np.testing.assert_array_equal(at, values[..., 4])
+        np.testing.assert_allclose(ratio, np.exp(values[..., 4]) / values.sum(-1), rtol=1e-6)
+
+
 def repeated_heads() -> Graph:
     """Keys and values repeated for each query head of a group, as exporters write it."""
     b = GraphBuilder("repeated")
