@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cleave.bindings import ir
+from cleave.dialects import cleave
+from cleave.dialects.library_product import MAX_ALGORITHM, product_problem
 from cleave.dialects.ops import VIEWS
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, ops_inside
@@ -53,12 +55,13 @@ def _problems(
 
 def _product_problems(launch: ir.Operation, kernel: ir.Operation) -> Iterator[CleaveError]:
     rank = launch.attributes["cleave.product"]
-    if not isinstance(rank, ir.IntegerAttr) or rank.value < 1:
-        text = f"'cleave.product' is the number of a library's algorithm, from 1 on, not {rank}"
+    if not isinstance(rank, ir.IntegerAttr) or not 1 <= rank.value <= MAX_ALGORITHM:
+        text = f"'cleave.product' is the number of a library's algorithm, from 1 to {MAX_ALGORITHM}, not {rank}"
         yield CleaveError(text, launch.location)
-    if (len(launch.operands), len(list(_outputs(launch, kernel)))) != (3, 1):
-        text = f"'{_callee(launch)}' is said to be a product, which has two operands and a result"
-        yield CleaveError(text, launch.location)
+    dtypes = [cleave.tensor_type_of(operand).dtype for operand in launch.operands]
+    problem = product_problem(dtypes, _output_numbers(launch, kernel))
+    if problem:
+        yield CleaveError(f"'{_callee(launch)}' is said to be a product, which {problem}", launch.location)
 
 
 def _wait_problems(launch: ir.Operation, kernel: ir.Operation, written: set[ir.Value]) -> Iterator[CleaveError]:
@@ -96,10 +99,13 @@ def _written(launch: ir.Operation, functions: Mapping[str, ir.Operation]) -> Ite
 
 
 def _outputs(launch: ir.Operation, kernel: ir.Operation) -> Iterator[ir.Value]:
+    return (launch.operands[number] for number in _output_numbers(launch, kernel))
+
+
+def _output_numbers(launch: ir.Operation, kernel: ir.Operation) -> list[int]:
     marks = ir.ArrayAttr(kernel.attributes["arg_attrs"]) if "arg_attrs" in kernel.attributes else ()
-    for operand, mark in zip(launch.operands, marks, strict=False):
-        if "cleave.out" in ir.DictAttr(mark):
-            yield operand
+    marked = zip(range(len(launch.operands)), marks, strict=False)
+    return [number for number, mark in marked if "cleave.out" in ir.DictAttr(mark)]
 
 
 def _root(value: ir.Value) -> ir.Value:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cleave.runtime.layout import Layout
 
 ALIGNMENT = 16
+_MAX_COUNT = 2**31 - 1  # cuBLAS counts batches in an int32
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class _Dim:
 def gemm_of(factors: Sequence[Factor]) -> Gemm | None:
     """The product of the first two factors, summed over the dims that the third, its result, has not.
 
-    None where it is none of BLAS's: empty, or the tensors lie otherwise.
+    None where it is none of BLAS's: empty, of too many batches, or the tensors lie otherwise.
     """
     if any(factor.layout.count == 0 for factor in factors):
         return None
@@ -90,6 +91,8 @@ def gemm_of(factors: Sequence[Factor]) -> Gemm | None:
     if any(dim is None for dim in dims):
         return None
     left, right, inner, batch = (dim for dim in dims if dim)
+    if batch.extent > _MAX_COUNT:
+        return None
     if _is_by_rows(left, right):
         left, right, order = right, left, (1, 0, 2)
     else:

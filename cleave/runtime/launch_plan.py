@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
+from cleave.dialects.library_product import MAX_ALGORITHM, product_problem
 from cleave.errors import CleaveError
 
 VERSION = 1
@@ -208,13 +209,14 @@ def _make(cls: type[_T], data: dict[str, Any]) -> _T:
 
 def _check_names(plan: LaunchPlan) -> None:
     """CleaveError where a step or the return uses a tensor that is not there yet."""
-    known = {tensor.name for tensor in plan.arguments}
+    known, tensors = {tensor.name for tensor in plan.arguments}, plan.tensors
     for step in plan.steps:
         for name in _used(step):
             if name not in known:
                 raise CleaveError(f"the launch plan uses tensor '{name}' before it is made")
         if isinstance(step, Launch):
             _check_positions(step)
+            _check_product(step, tensors)
         else:
             known.add(step.tensor.name)
     for name in plan.results:
@@ -224,16 +226,24 @@ def _check_names(plan: LaunchPlan) -> None:
         _check_names(plan.aligned)
 
 
-def _check_positions(launch: Launch) -> None:
-    """CleaveError where an argument is an operand that the launch has not, or a product is none of two tensors."""
+def _check_product(launch: Launch, tensors: Mapping[str, TensorSpec]) -> None:
+    """CleaveError where a product is none of two tensors that a library multiplies, or its algorithm is no number."""
     if not isinstance(launch.product, int) or launch.product < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CleaveError(
             f"the launch plan has {launch.kernel} made by algorithm {launch.product!r}, which is no number"
         )
-    if launch.product and (len(launch.operands), len(launch.outputs)) != (3, 1):
-        raise CleaveError(
-            f"the launch plan says that {launch.kernel} is a product, which has two operands and a result"
-        )
+    if launch.product > MAX_ALGORITHM:
+        text = f"the launch plan has {launch.kernel} made by algorithm {launch.product}; there are {MAX_ALGORITHM}"
+        raise CleaveError(text)
+    if launch.product:
+        outputs = [number for number, name in enumerate(launch.operands) if name in launch.outputs]
+        problem = product_problem([tensors[name].dtype for name in launch.operands], outputs)
+        if problem:
+            raise CleaveError(f"the launch plan says that {launch.kernel} is a product, which {problem}")
+
+
+def _check_positions(launch: Launch) -> None:
+    """CleaveError where an argument is an operand that the launch has not."""
     for text in launch.arguments:
         kind, _, number = text.partition(":")
         if kind == "in" and not (number.isdecimal() and int(number) < len(launch.operands)):

@@ -7,12 +7,10 @@ may end early is none: a library would read past the end.
 from __future__ import annotations
 
 from cleave.dialects.graph import Value
+from cleave.dialects.library_product import RESULTS
 from cleave.dialects.rounding import widens
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.tile_program import Launch, TileProgram
-
-RESULTS = {"f16": ("f16", "f32"), "bf16": ("bf16", "f32"), "f32": ("f32",), "f64": ("f64",)}
-"""By the type of both operands, the types that a product may have: accumulated in f32 (f64), rounded once."""
 
 
 def is_product(region: Region) -> bool:

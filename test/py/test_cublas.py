@@ -341,3 +341,31 @@ def test_a_plan_with_an_algorithm_of_no_number_is_refused() -> None:
     for odd in ("-1", '"first"', "1.5"):
         with pytest.raises(CleaveError, match=r"has k made by algorithm .*, which is no number"):
             LaunchPlan.from_json(text.replace('"product": 1', f'"product": {odd}'))
+
+
+def test_a_plan_asks_for_no_more_algorithms_than_there_may_be() -> None:
+    text = plan_of("m k", "k n", "m n").to_json()
+    assert LaunchPlan.from_json(text.replace('"product": 1', '"product": 1024')).launches[0].product == 1024
+    for large in (1025, 2**31, 2**70):
+        with pytest.raises(CleaveError, match=f"has k made by algorithm {large}; there are 1024"):
+            LaunchPlan.from_json(text.replace('"product": 1', f'"product": {large}'))
+
+
+@pytest.mark.parametrize("types", [("i8", "i8", "f32"), ("f16", "bf16", "f32"), ("f32", "f32", "f16"), ("f8", "?", "")])
+def test_a_plan_with_a_product_of_types_that_no_library_multiplies(types: tuple[str, str, str]) -> None:
+    plan = plan_of("m k", "k n", "m n")
+    alloc, launch = plan.steps
+    assert isinstance(alloc, Alloc)
+    arguments = tuple(replace(spec, dtype=dtype) for spec, dtype in zip(plan.arguments, types, strict=False))
+    odd = replace(
+        plan, arguments=arguments, steps=(replace(alloc, tensor=replace(alloc.tensor, dtype=types[2])), launch)
+    )
+    with pytest.raises(CleaveError, match="says that k is a product, which no library makes of"):
+        LaunchPlan.from_json(odd.to_json())
+
+
+@pytest.mark.parametrize(("count", "made"), [(2**31 - 1, True), (2**31, False)])
+def test_batches_that_cublas_cannot_count_are_the_kernels(count: int, made: bool) -> None:
+    shapes = {"b m k": (count, 2, 3), "b k n": (count, 3, 4), "b m n": (count, 2, 4)}
+    factors = [Factor(tuple(dims.split()), "f16", Layout.row_major(shape)) for dims, shape in shapes.items()]
+    assert (gemm_of(factors) is not None) == made

@@ -133,11 +133,26 @@ func.func @counters(%a: !A, %i: index) {
 func.func @of_one(%a: !A) {
   // expected-error @+1 {{'moves' is said to be a product, which has two operands and a result}}
   func.call @moves(%a, %a) {cleave.grid = ["1"], cleave.product = 1 : i64} : (!A, !A) -> ()
-  // expected-error @+2 {{'cleave.product' is the number of a library's algorithm, from 1 on, not unit}}
+  // expected-error @+2 {{'cleave.product' is the number of a library's algorithm, from 1 to 1024, not unit}}
   // expected-error @+1 {{'moves' is said to be a product, which has two operands and a result}}
   func.call @moves(%a, %a) {cleave.grid = ["1"], cleave.product} : (!A, !A) -> ()
   return
 }
 func.func private @moves(%a: !A, %b: !A {cleave.out}) attributes {cleave.kernel} {
+  return
+}
+
+// -----
+
+!A = tensor<?x?xi8, #cleave.dims<["m", "k"]>>
+!B = tensor<?x?xi8, #cleave.dims<["k", "n"]>>
+!D = tensor<?x?xf32, #cleave.dims<["m", "n"]>>
+func.func @of_bytes(%a: !A, %b: !B, %d: !D) {
+  // expected-error @+2 {{'cleave.product' is the number of a library's algorithm, from 1 to 1024, not 2147483648}}
+  // expected-error @+1 {{'multiplies' is said to be a product, which no library makes of i8 in f32}}
+  func.call @multiplies(%a, %b, %d) {cleave.grid = ["1"], cleave.product = 2147483648 : i64} : (!A, !B, !D) -> ()
+  return
+}
+func.func private @multiplies(%a: !A, %b: !B, %d: !D {cleave.out}) attributes {cleave.kernel} {
   return
 }
