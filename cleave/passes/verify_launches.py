@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cleave.bindings import ir
-from cleave.dialects import cleave
 from cleave.dialects.library_product import MAX_ALGORITHM, product_problem
 from cleave.dialects.ops import VIEWS
 from cleave.errors import CleaveError
@@ -58,7 +57,7 @@ def _product_problems(launch: ir.Operation, kernel: ir.Operation) -> Iterator[Cl
     if not isinstance(rank, ir.IntegerAttr) or not 1 <= rank.value <= MAX_ALGORITHM:
         text = f"'cleave.product' is the number of a library's algorithm, from 1 to {MAX_ALGORITHM}, not {rank}"
         yield CleaveError(text, launch.location)
-    dtypes = [cleave.tensor_type_of(operand).dtype for operand in launch.operands]
+    dtypes = [_element_type(operand) for operand in launch.operands]
     problem = product_problem(dtypes, _output_numbers(launch, kernel))
     if problem:
         yield CleaveError(f"'{_callee(launch)}' is said to be a product, which {problem}", launch.location)
@@ -79,6 +78,11 @@ def _wait_problems(launch: ir.Operation, kernel: ir.Operation, written: set[ir.V
             yield CleaveError(f"'{op.name}' before the wait: earlier launches may still use that memory", op.location)
         if op.name in ("cleave.load", "cleave.gather_load") and roots[op.operands[0]] in written:
             yield CleaveError(f"'{op.name}' before the wait of what a launch writes", op.location)
+
+
+def _element_type(value: ir.Value) -> str:
+    type_ = value.type
+    return str(type_.element_type if isinstance(type_, ir.RankedTensorType) else type_)
 
 
 def _is_function(op: ir.Operation) -> bool:
