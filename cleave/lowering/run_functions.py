@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
+from cleave.dialects.dims import Facts
 from cleave.errors import CleaveError
 from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import callees, is_private, name_of
+from cleave.passes.graph_io import to_graph
 from cleave.runtime.launch_plan import TensorSpec
 
 _ALTERNATIVE = "cleave.alternative_of"
@@ -100,9 +102,17 @@ def _is_foreign(op: ir.Operation) -> bool:
     return not (launch or op.name.startswith("cleave.") or op.name == "func.return")
 
 
+def known_facts(func: ir.Operation) -> Facts:
+    """The facts of a function; of a tensor graph also the extents of symbols that no argument has."""
+    try:
+        return to_graph(func).facts
+    except CleaveError:
+        return cleave.facts_of(func)
+
+
 def symbols(func: ir.Operation) -> set[str]:
     """The size symbols of the types of its arguments and ops, in terms of those that its facts leave undefined."""
-    facts, found = cleave.facts_of(func), set[str]()
+    facts, found = known_facts(func), set[str]()
 
     def add(values: Iterable[ir.Value]) -> None:
         for value in values:

@@ -114,9 +114,8 @@ class Emitter:
         if self.dtype(value) != "index":
             return value
         owner = value.owner
-        if not isinstance(owner, ir.Block) and owner.name == "cleave.cast":
-            return owner.operands[0]
-        return self.cast(value, "i64")
+        source = None if isinstance(owner, ir.Block) or owner.name != "cleave.cast" else owner.operands[0]
+        return source if source is not None and self.dtype(source) in ("i32", "i64") else self.cast(value, "i64")
 
     def spread(self, value: ir.Value, names: Sequence[str]) -> ir.Value:
         """``value`` with all of ``names`` among its dims."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
-from cleave.dialects.dims import sym
+from cleave.dialects.dims import Facts, sym
 from cleave.dialects.empty_rows import zero_empty_rows
 from cleave.dialects.graph import Graph, Value, one_size_each
 from cleave.dialects.ops import OPS
@@ -38,9 +38,19 @@ def to_graph(func: ir.Operation) -> Graph:
             outputs = tuple(values[operand] for operand in op.operation.operands)
             name = ir.StringAttr(func.attributes["sym_name"]).value
             inputs = tuple(values[argument] for argument in block.arguments)
-            return _one_size_each(Graph(name, inputs, outputs, cleave.facts_of(func), extents), func)
+            facts = _with_own_extents(cleave.facts_of(func), inputs, extents, func)
+            return _one_size_each(Graph(name, inputs, outputs, facts, extents), func)
         _add(op.operation, values, extents)
     raise CleaveError("the function does not return", func.location)
+
+
+def _with_own_extents(facts: Facts, inputs: Sequence[Value], extents: Mapping[str, int], func: ir.Operation) -> Facts:
+    """With the extents of symbols that no argument has: in memory only arguments say what a symbol is."""
+    bound = {dim.name for value in inputs for dim in value.dims if dim.size is sym(dim.name)} | facts.definitions.keys()
+    try:
+        return facts.given({name: extent for name, extent in extents.items() if name not in bound})
+    except CleaveError as error:
+        raise error.at(func.location) from None
 
 
 def _one_size_each(graph: Graph, func: ir.Operation) -> Graph:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cleave.bindings import ir
 from cleave.dialects.tensor_type import is_float
 from cleave.passes.linalg_body import SCALAR_OPS, Unraisable
-from cleave.passes.linalg_connect import loops_read
+from cleave.passes.linalg_connect import loops_read, shape_of
 from cleave.passes.linalg_generic import Generic, Reduction
 
 if TYPE_CHECKING:
@@ -88,17 +88,20 @@ class BodyRaiser:
             self.emitter.keep_order = True
 
     def _gathered(self, op: ir.Operation) -> ir.Value:
-        """A tensor read at a position from memory along one axis, at the loops' indices along the others."""
-        read, names = loops_read(op), self.raiser.dim_names(op.operands[0])
-        if read.count(None) != 1 or len({loop for loop in read if loop is not None}) + 1 != len(read):
-            raise Unraisable("its body reads a tensor at other than one position from memory and its loops' indices")
-        axis = read.index(None)
+        """A tensor read at a computed position along one axis, at loops' indices along the others of more than 1."""
+        shape, names = shape_of(op.operands[0]), self.raiser.dim_names(op.operands[0])
+        read = {axis: loop for axis, loop in enumerate(loops_read(op)) if shape[axis] != 1}
+        loops = [loop for loop in read.values() if loop is not None]
+        computed = [axis for axis in read if read[axis] is None]
+        if len(computed) != 1 or len(set(loops)) != len(loops):
+            raise Unraisable("its body reads a tensor at several computed positions, or at one loop's index twice")
+        (axis,), name = computed, names[computed[0]]
         position = self.emitter.counted(self.value(op.operands[1 + axis]))
-        name = names[axis]
-        pairs = {old: self.loops[loop] for old, loop in zip(names, read, strict=True) if loop is not None}
+        pairs = {names[axis]: self.loops[loop] for axis, loop in read.items() if loop is not None}
         if name in (*self.emitter.names(position), *pairs.values()):
             pairs[name] = self.raiser.new_dim(f"{name}_0", self.emitter.dims[name].size)
         table = self.emitter.laid_out(self.raiser.tensor(op.operands[0]), names)
+        table = self.raiser.without(table, [names[axis] for axis in range(len(names)) if axis not in read])
         table = self.raiser.renamed(table, {old: new for old, new in pairs.items() if old != new})
         return self.emitter.emit("gather", table, position, dim=pairs.get(name, name))
 

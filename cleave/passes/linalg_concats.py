@@ -52,7 +52,8 @@ def _padded(op: ir.Operation) -> ir.Value | None:
         return None
     for axis, (before, after) in enumerate(zip(low, high, strict=True)):
         sides = [_splat(op, filling.attributes["value"], _resized(value, axis, size)) for size in (before, after)]
-        value = _concat(op, axis, [part for part in (sides[0], value, sides[1]) if shape_of(part)[axis]])
+        parts = [part for part in (sides[0], value, sides[1]) if shape_of(part)[axis]]
+        value = _concat(op, axis, parts or [value])
     return value
 
 
@@ -73,7 +74,8 @@ def _written(op: ir.Operation) -> ir.Value | None:
     pieces = _pieces(op.results[0], cut.axis) if cut else []
     if cut is None or any(piece.value is None for piece in pieces):
         return None
-    return _concat(op, cut.axis, [_taken(piece, cut.axis, op) for piece in pieces if piece.size])
+    parts = [_taken(piece, cut.axis, op) for piece in pieces if piece.size]
+    return _concat(op, cut.axis, parts or [op.operands[1]])
 
 
 def _cut(op: ir.Operation) -> _Cut | None:

@@ -160,11 +160,11 @@ class Connector:
 
     def _connect_read(self, op: ir.Operation, loops: Sequence[Hashable]) -> None:
         """The axes that an extract in a body reads at a loop's index have the loop's extent."""
-        for node, loop in zip(self.axes(op.operands[0]), loops_read(op), strict=True):
-            if loop is None:
+        shape = shape_of(op.operands[0])
+        for node, loop, extent in zip(self.axes(op.operands[0]), loops_read(op), shape, strict=True):
+            if loop is None or extent == 1:
                 continue
-            extents = self.classes.extent(node), self.classes.extent(loops[loop])
-            if None in extents or extents[0] != extents[1]:
+            if extent is None or extent != self.classes.extent(loops[loop]):
                 raise Unraisable("its body reads a part of a tensor, or one whose extents are not known")
             if not self.classes.unite(loops[loop], node):
                 self.classes.define_rename(node, loops[loop])

@@ -67,9 +67,11 @@ class DimClasses:
         self._apart.setdefault(a, set()).update(self._apart.get(b, ()))
         for other in self._apart.get(b, set()):
             self._apart.setdefault(self.find(other), set()).add(a)
-        for table in (self.extents, self.products, self.sums):
+        for table in (self.extents, self.products):
             if b in table:
                 table.setdefault(a, table.pop(b))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        if b in self.sums:
+            self.define_sum(a, self.sums.pop(b))
         return True
 
     def define_product(self, whole: Hashable, factors: Sequence[Hashable]) -> None:
@@ -81,8 +83,23 @@ class DimClasses:
                 self.unite(one, other)
 
     def define_sum(self, whole: Hashable, parts: Sequence[Hashable]) -> None:
-        """``whole`` is ``parts`` one after the other, its size only known as the sum of theirs."""
-        self.sums.setdefault(self.find(whole), tuple(parts))
+        """``whole`` is ``parts`` one after the other, its size only known as the sum of theirs.
+
+        Of two sums of one size that have all parts but one in common, the others are of one size, too.
+        """
+        known = self.sums.setdefault(self.find(whole), tuple(parts))
+        mine, theirs = list(parts), list(known)
+        for part in parts:
+            same = next((other for other in theirs if self._is_as_large(part, other)), None)
+            if same is not None:
+                mine.remove(part)
+                theirs.remove(same)
+        if len(mine) == len(theirs) == 1 and not self.unite(theirs[0], mine[0]):
+            self.define_rename(mine[0], theirs[0])
+
+    def _is_as_large(self, one: Hashable, other: Hashable) -> bool:
+        extent = self.extent(one)
+        return self.find(one) == self.find(other) or (extent is not None and extent == self.extent(other))
 
     def unite_equal_products(self) -> None:
         """Two mergers of the same factors are one dim."""

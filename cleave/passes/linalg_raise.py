@@ -153,8 +153,7 @@ class Raiser:
         present = [name for name in names if name in self.emitter.names(value)]
         if not present:
             return value
-        kind = "max" if self.emitter.dtype(value) == "i1" else "sum"
-        return self.emitter.emit("reduce", value, kind=kind, over=present)
+        return self.emitter.emit("reduce", value, kind="max", over=present)  # a sum would make +0.0 of -0.0
 
     def renamed(self, value: ir.Value, pairs: Mapping[str, str]) -> ir.Value:
         """``value`` with several dims renamed at once."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.bindings import ir
-from cleave.dialects.cleave import choices_of, facts_of
+from cleave.dialects.cleave import choices_of
 from cleave.errors import CleaveError, Position
 from cleave.lowering import run_functions
 from cleave.passes import diagnostics, pipelines, registry
@@ -168,7 +168,7 @@ class RunSession(Session):
         self.watch.stage = "reading the inputs"
         options, func = self.run_options, run_functions.entry(job.module, job.function)
         job.arguments, job.results = run_functions.signature(func)
-        facts, extents = facts_of(func).texts, _extents([*job.arguments, *job.results])
+        facts, extents = run_functions.known_facts(func).texts, _extents([*job.arguments, *job.results])
         sizes = choose_sizes(job.arguments, facts, extents, _known(options.sizes, job.arguments, facts))
         if options.inputs:
             from cleave.runtime.execute import check_inputs
@@ -191,7 +191,7 @@ class RunSession(Session):
 
     def _check_sizes(self, job: Job) -> None:
         """CleaveError for a given size that is none of the function or of its compiled form."""
-        facts = facts_of(run_functions.entry(job.module, job.function)).texts
+        facts = run_functions.known_facts(run_functions.entry(job.module, job.function)).texts
         for name in self.run_options.sizes:
             if name not in job.free and not _known({name: 0}, job.arguments, facts):
                 known = ", ".join(dict.fromkeys([*job.sizes, *job.free, *sorted(job.symbols)])) or "none"

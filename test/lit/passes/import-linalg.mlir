@@ -706,7 +706,7 @@ func.func @written_slices(%a: tensor<4x2xf32>, %b: tensor<4x5xf32>) -> (tensor<4
 
 // CHECK-LABEL: func.func @selected
 // CHECK: %[[ONE:.*]] = "cleave.slice"(%{{.*}}) {dim = "[[D:.*]]", into = "[[D]]_1=1", offset = "2"}
-// CHECK: "cleave.reduce"(%[[ONE]]) {kind = "sum", over = ["[[D]]_1"]}
+// CHECK: "cleave.reduce"(%[[ONE]]) {kind = "max", over = ["[[D]]_1"]}
 func.func @selected(%x: tensor<3x4x6xf32>) -> tensor<4x6xf32> {
   %0 = tensor.extract_slice %x[2, 0, 0] [1, 4, 6] [1, 1, 1] : tensor<3x4x6xf32> to tensor<4x6xf32>
   return %0 : tensor<4x6xf32>
@@ -782,4 +782,54 @@ func.func @parts_of_rows(%table: tensor<2x4xf32>, %rows: tensor<5xi1>) -> tensor
     linalg.yield %v : f32
   } -> tensor<5x3xf32>
   return %0 : tensor<5x3xf32>
+}
+
+// -----
+
+// Two caches appended to: their sums have the appended row in common, so what they had before is of one length.
+
+// CHECK-LABEL: func.func @two_caches
+// CHECK-SAME: tensor<?x8xf32, #cleave.dims<["[[M:.*]]", "n"]>>, %{{.*}}: tensor<?x8xf32, #cleave.dims<["[[M]]", "n"]>>
+// CHECK-COUNT-2: "cleave.concat"
+// CHECK: "cleave.mul"
+func.func @two_caches(%k: tensor<?x8xf32>, %v: tensor<?x8xf32>, %nk: tensor<1x8xf32>, %nv: tensor<1x8xf32>)
+    -> tensor<?x8xf32> {
+  %0 = tensor.concat dim(0) %k, %nk : (tensor<?x8xf32>, tensor<1x8xf32>) -> tensor<?x8xf32>
+  %1 = tensor.concat dim(0) %v, %nv : (tensor<?x8xf32>, tensor<1x8xf32>) -> tensor<?x8xf32>
+  %2 = arith.mulf %0, %1 : tensor<?x8xf32>
+  return %2 : tensor<?x8xf32>
+}
+
+// -----
+
+// A batch of one beside the position from memory.
+
+// CHECK-LABEL: func.func @one_batch
+// CHECK: "cleave.gather"
+func.func @one_batch(%table: tensor<1x2x4xf32>, %rows: tensor<3xi1>) -> tensor<1x3x4xf32> {
+  %e = tensor.empty() : tensor<1x3x4xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(b, i, j) -> (i)>, affine_map<(b, i, j) -> (b, i, j)>],
+      iterator_types = ["parallel", "parallel", "parallel"]} ins(%rows : tensor<3xi1>) outs(%e : tensor<1x3x4xf32>) {
+  ^bb0(%row: i1, %out: f32):
+    %i = arith.index_castui %row : i1 to index
+    %b = linalg.index 0 : index
+    %j = linalg.index 2 : index
+    %v = tensor.extract %table[%b, %i, %j] : tensor<1x2x4xf32>
+    linalg.yield %v : f32
+  } -> tensor<1x3x4xf32>
+  return %0 : tensor<1x3x4xf32>
+}
+
+// -----
+
+// Nothing stands in the result, whatever is around it.
+
+// CHECK-LABEL: func.func @empty_padded
+func.func @empty_padded(%x: tensor<0x4xf32>) -> tensor<0x6xf32> {
+  %c = arith.constant 1.5 : f32
+  %0 = tensor.pad %x low[0, 1] high[0, 1] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %c : f32
+  } : tensor<0x4xf32> to tensor<0x6xf32>
+  return %0 : tensor<0x6xf32>
 }
