@@ -182,8 +182,9 @@ def _split_covers(value: Value) -> Iterator[tuple[Size, Size]]:
 
 
 def _slice_lies_within(value: Value) -> Iterator[tuple[Size, Size]]:
-    last = parse(value.attrs["offset"]) + Dim.parse(value.attrs["into"]).size
-    yield last, value.operands[0].size(value.attrs["dim"])
+    first = parse(value.attrs["offset"])
+    yield const(0), first
+    yield first + Dim.parse(value.attrs["into"]).size, value.operands[0].size(value.attrs["dim"])
 
 
 def _merge_has_elements(value: Value) -> Iterator[tuple[Size, Size]]:

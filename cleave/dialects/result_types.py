@@ -141,6 +141,8 @@ def infer_slice(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> Tens
     name, into, offset = attrs["dim"], Dim.parse(attrs["into"]), parse(attrs["offset"])
     whole = types[0].size(name)
     _require_new(into.name, types[0].dims, [name])
+    if facts.less(offset, 0) is Answer.YES:
+        raise CleaveError(f"the slice of dimension '{name}' starts at {offset}, below 0")
     if facts.less(whole, offset + into.size) is Answer.YES:
         raise CleaveError(
             f"the slice [{offset}, {offset + into.size}) leaves dimension '{name}' of size {facts.simplify(whole)}"

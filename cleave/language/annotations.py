@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cleave.dialects.tensor_type import DTYPES
 from cleave.errors import CleaveError
+from cleave.language.places import caller
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Dtype:
 
     def __getitem__(self, dims: str) -> TensorAnnotation:
         if not isinstance(dims, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CleaveError(f"the dims of a tensor are one text, as in {self.name}['m k'], not {dims!r}")
-        return TensorAnnotation(self.name, dims)
+            raise CleaveError(f"the dims of a tensor are one text, as in {self.name}['m k'], not {dims!r}", caller())
+        annotation = TensorAnnotation(self.name, dims)
+        twice = [name for number, name in enumerate(annotation.names) if name in annotation.names[:number]]
+        if twice:
+            text = f"two dims of {self.name}[{dims!r}] are called '{twice[0]}': ops tell dims apart by their names"
+            raise CleaveError(text, caller(), (f"give one another name and the same size: '{twice[0]} b={twice[0]}'",))
+        return annotation
 
     def __str__(self) -> str:
         return self.name

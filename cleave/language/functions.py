@@ -9,16 +9,18 @@ from typing import Any
 from cleave.dialects.dims import Dim
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
+from cleave.language.places import caller, mlir_location
 from cleave.language.tensor import (
     Names,
     Tensor,
     apply,
-    caller,
+    as_tensor,
     common_type,
     constant,
-    mlir_location,
+    name_in,
     names_in,
     pointwise,
+    require_tensors,
     widened,
 )  # fmt: skip
 from cleave.language.trace import current_builder
@@ -84,8 +86,7 @@ def where(condition: Tensor, a: Any, b: Any) -> Tensor:
         raise CleaveError(f"the condition is a {type(condition).__name__}, no tensor", caller())
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     dtype = common_type(*tensors) if tensors else "f32"
-    sides = [x.astype(dtype) if isinstance(x, Tensor) else constant(condition.builder, x, dtype) for x in (a, b)]
-    return apply("select", condition, *sides)
+    return apply("select", condition, *(as_tensor(x, condition.builder, dtype) for x in (a, b)))
 
 
 def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
@@ -94,6 +95,7 @@ def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
     An operand in f32 beside one in f16 or bf16 is fed to the tensor cores in the narrow type; ``astype`` decides
     otherwise.
     """
+    require_tensors(a, b)
     types = {a.value.dtype, b.value.dtype}
     narrow = [dtype for dtype in _TENSOR_CORE if dtype in types]
     if len(types) > 1 and len(narrow) == 1 and types <= {"f32", *narrow}:
@@ -107,17 +109,18 @@ def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
     """0, 1, 2, … along a dim of the function, as integers."""
     builder = current_builder()
     known = {d.name: d for value in builder.inputs for d in value.dims}
-    spelling = str(known[dim]) if dim in known else dim
+    spelling = str(known[dim]) if name_in(dim) in known else dim
     return Tensor(builder, builder.op("index", dim=spelling, dtype=dtype_of(dtype), location=mlir_location(caller())))
 
 
 def concat(a: Tensor, b: Tensor, dims: Names, into: str) -> Tensor:
     """``concat(x, y, "n1 n2", "n=n1+n2")``: the dims one after the other."""
+    require_tensors(a, b)
     names = names_in(dims)
     if len(names) != 2:
         raise CleaveError(f"concat joins two dims, not {len(names)}", caller(), ('as in concat(x, y, "n1 n2", "n")',))
     first, second = names
-    size = f"{into}={a.value.size(first)}+{b.value.size(second)}" if "=" not in into else into
+    size = f"{into}={a.value.size(first)}+{b.value.size(second)}" if "=" not in name_in(into) else into
     return apply("concat", a, b, dims=[first, second], into=size)
 
 
@@ -126,16 +129,19 @@ def concat(a: Tensor, b: Tensor, dims: Names, into: str) -> Tensor:
 
 def softmax(x: Tensor, over: Names) -> Tensor:
     """exp(x − max x) / Σ exp(x − max x)."""
+    require_tensors(x)
     e = exp(x - x.max(over))
     return e / e.sum(over)
 
 
 def logsumexp(x: Tensor, over: Names) -> Tensor:
+    require_tensors(x)
     top = x.max(over)
     return top + log(exp(x - top).sum(over))
 
 
 def mean(x: Tensor, over: Names) -> Tensor:
+    require_tensors(x)
     return x.sum(over) / _count(x, over)
 
 

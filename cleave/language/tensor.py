@@ -6,27 +6,25 @@ function says ``astype``, or feeds a contraction.
 
 from __future__ import annotations
 
-import inspect
 import struct
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from cleave.dialects.graph import GraphBuilder, Value
 from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
+from cleave.language.places import caller, mlir_location
+from cleave.language.refusals import Refusals, no_function_of_numpy, no_matmul
 
 Names = str | Sequence[str]
 """Of dims: "m n", or a list of them."""
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
-_FOLDER = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class Tensor(Refusals):
     """A tensor of the function that is being traced."""
 
     builder: GraphBuilder
@@ -73,19 +71,25 @@ class Tensor:
     def __pow__(self, other: Any) -> Tensor:
         return self * self if isinstance(other, (int, float)) and other == 2 else pointwise("pow", self, other)
 
-    def __matmul__(self, other: Any) -> NoReturn:
-        raise _no_matmul()
-
-    __rmatmul__ = __matmul__
+    def __rpow__(self, other: Any) -> Tensor:
+        return pointwise("pow", other, self)
 
     def __neg__(self) -> Tensor:
         return pointwise("neg", self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return pointwise("abs", self)
 
     def __and__(self, other: Any) -> Tensor:
         return pointwise("mul", _boolean(self), other)
 
     def __or__(self, other: Any) -> Tensor:
         return pointwise("max", _boolean(self), other)
+
+    __rand__, __ror__ = __and__, __or__
 
     # --- comparisons ---
 
@@ -114,10 +118,8 @@ class Tensor:
         name = str(ufunc.__name__)
         if method == "__call__" and name in _OPERATORS:
             op, attrs = _OPERATORS[name]
-            return pointwise(op, *(x[()] if getattr(x, "shape", None) == () else x for x in inputs), **attrs)
-        if name == "matmul":
-            raise _no_matmul()
-        raise CleaveError(f"np.{name} takes no tensors of a traced function", caller(), (_instead_of(name, method),))
+            return pointwise(op, *inputs, **attrs)
+        raise no_matmul() if name == "matmul" else no_function_of_numpy(name, method)
 
     def equals(self, other: Any) -> Tensor:
         """The same as ``==``."""
@@ -153,26 +155,28 @@ class Tensor:
         """``x.rename(m="n")``: the dim m under the name n; the same tensor in another role."""
         tensor = self
         for old, new in names.items():
-            tensor = apply("rename", tensor, from_=old, to=new)
+            tensor = apply("rename", tensor, from_=old, to=name_in(new))
         return tensor
 
     def split(self, dim: str, into: Names) -> Tensor:
         """``x.split("h", "kv g=4")``: one dim as two, the second one's size dividing it or not."""
-        return apply("split", self, dim=dim, into=names_in(into))
+        return apply("split", self, dim=name_in(dim), into=names_in(into))
 
     def merge(self, dims: Names, into: str) -> Tensor:
         """``x.merge("kv g", "h")``: dims as one, row-major; ``into`` may say the size, as in "h=kv*g"."""
         merged = names_in(dims)
-        name, sizes = into.partition("=")[0], "*".join(f"({self._size(dim)})" for dim in merged)
+        name, sizes = name_in(into).partition("=")[0], "*".join(f"({self._size(dim)})" for dim in merged)
         return apply("merge", self, dims=merged, into=into if "=" in into else f"{name}={sizes}")
 
     def slice(self, dim: str, into: str, offset: str | int = 0) -> Tensor:
         """``x.slice("d", "e=32", offset=32)``: a part of a dim, from an offset that may be a size expression."""
-        return apply("slice", self, dim=dim, into=into, offset=str(offset))
+        if not isinstance(offset, (str, int)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CleaveError(f"the offset {offset!r} is neither an integer nor a text", caller(), ('as in "n - 4"',))
+        return apply("slice", self, dim=name_in(dim), into=name_in(into), offset=str(offset))
 
     def gather(self, dim: str, indices: Tensor) -> Tensor:
         """The elements at ``indices`` along ``dim``, whose dims take its place."""
-        return apply("gather", self, indices, dim=dim)
+        return apply("gather", self, indices, dim=name_in(dim))
 
     def _size(self, dim: str) -> str:
         return str(self.value.size(dim))
@@ -188,20 +192,6 @@ _OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
     **{name: ("cmp", {"predicate": predicate}) for name, predicate in _COMPARISONS.items()},
 }
 """NumPy's names of the operators that a number or an array may stand before."""
-_REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
-
-
-def _no_matmul() -> CleaveError:
-    text = "tensors have no '@': it does not say which of the named dims is summed"
-    return CleaveError(text, caller(), ("write contract(x, y, over=...) with the names of the dims",))
-
-
-def _instead_of(name: str, method: str) -> str:
-    import cleave
-
-    if method == "reduce" and name in _REDUCTIONS:
-        return f"use x.{_REDUCTIONS[name]}(over=...) with the names of the dims"
-    return f"use cleave.{name}" if name in cleave.__all__ else "docs/python.md lists the functions that do"
 
 
 def names_in(dims: Names) -> list[str]:
@@ -212,8 +202,22 @@ def names_in(dims: Names) -> list[str]:
     return list(cast(Sequence[str], names))
 
 
+def name_in(dim: str) -> str:
+    """CleaveError, at the line of the function that is traced, for what is no text."""
+    if not isinstance(dim, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CleaveError(f"{dim!r} is no name of a dim", caller(), ('as in "m"',))
+    return dim
+
+
+def require_tensors(*operands: Any) -> None:
+    for operand in operands:
+        if not isinstance(operand, Tensor):
+            raise CleaveError(f"a {type(operand).__name__} is no tensor of the function that is traced", caller())
+
+
 def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) -> Tensor:
     """One op of the dialect; CleaveError where its operands do not fit."""
+    require_tensors(*operands)
     builder, location = operands[0].builder, caller()
     if any(operand.builder is not builder for operand in operands):
         raise CleaveError("tensors of two different functions are combined", location)
@@ -227,11 +231,12 @@ def pointwise(op: str, *operands: Any, **attrs: Any) -> Tensor:
     if not tensors:
         raise CleaveError(f"{op} needs at least one tensor", caller())
     common = _common([tensor.value.dtype for tensor in tensors])
-    return apply(op, *(_operand(operand, tensors[0].builder, common) for operand in operands), **attrs)
+    return apply(op, *(as_tensor(operand, tensors[0].builder, common) for operand in operands), **attrs)
 
 
 def widened(tensor: Tensor) -> Tensor:
     """In f32, if it was narrower."""
+    require_tensors(tensor)
     return tensor.astype("f32") if tensor.value.dtype in _NARROW else tensor
 
 
@@ -253,7 +258,7 @@ def _as_float(value: float, dtype: str) -> float:
 
 def _as_integer(value: float, dtype: str) -> int:
     if isinstance(value, float):
-        raise CleaveError(f"{value} is no integer, beside elements of {dtype}", caller(), (_CAST_FOR_FLOAT,))
+        raise CleaveError(f"{value} is a float beside elements of {dtype}", caller(), (_CAST_FOR_FLOAT,))
     lowest, highest = (0, 1) if dtype == "i1" else (-(2 ** (int(dtype[1:]) - 1)), 2 ** (int(dtype[1:]) - 1) - 1)
     if not lowest <= value <= highest:
         note = f"{dtype} has the integers {lowest} to {highest}; astype makes another type of the tensor"
@@ -276,11 +281,13 @@ def _common(dtypes: Sequence[str]) -> str:
     return found[0]
 
 
-def _operand(operand: Any, builder: GraphBuilder, dtype: str) -> Tensor:
+def as_tensor(operand: Any, builder: GraphBuilder, dtype: str) -> Tensor:
+    """A tensor or a number, be it one of NumPy's, in the type."""
     if isinstance(operand, Tensor):
         return operand.astype(dtype)
-    if isinstance(operand, (bool, int, float)):
-        return constant(builder, operand, dtype)
+    number = operand.item() if getattr(operand, "shape", None) == () else operand
+    if isinstance(number, (bool, int, float)):
+        return constant(builder, number, dtype)
     raise CleaveError(f"a {type(operand).__name__} is neither a tensor nor a number", caller())
 
 
@@ -288,28 +295,3 @@ def _boolean(tensor: Tensor) -> Tensor:
     if tensor.value.dtype != "i1":
         raise CleaveError(f"& and | are for booleans, not {tensor.value.dtype}", caller())
     return tensor
-
-
-def caller() -> str | None:
-    """``file:line:1`` of the innermost call that is not in this folder."""
-    frame = inspect.currentframe()
-    while frame and frame.f_code.co_filename.startswith(_FOLDER):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}:1" if frame else None
-
-
-def place_of(error: CleaveError) -> str | None:
-    """``file:line:1`` of the call outside this folder that led to an error raised inside."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    inside = [index for index, (file, _) in enumerate(frames) if file.startswith(_FOLDER)]
-    outside = [f"{file}:{line}:1" for file, line in frames[: max(inside)] if not file.startswith(_FOLDER)]
-    return outside[-1] if outside else None
-
-
-def mlir_location(place: str | None) -> str | None:
-    """``file:line:column`` as MLIR writes it."""
-    if place is None:
-        return None
-    file, line, column = place.rsplit(":", 2)
-    quoted = file.replace("\\", "\\\\").replace('"', '\\"')
-    return f'loc("{quoted}":{line}:{column})'

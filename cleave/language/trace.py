@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, TensorAnnotation
-from cleave.language.tensor import Tensor, mlir_location, place_of
+from cleave.language.places import mlir_location, place_of
+from cleave.language.tensor import Tensor
 
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
 
@@ -35,8 +36,7 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     builder = _builder(function.__name__, facts, where)
     annotations = _annotations(function, where)
     tensors = [
-        Tensor(builder, builder.input(annotation.dims, annotation.dtype, mlir_location(where)))
-        for annotation in (_parameter(function, name, annotations, where) for name in _parameters(function, where))
+        _input(builder, _parameter(function, name, annotations, where), where) for name in _parameters(function, where)
     ]
     token = _BUILDER.set(builder)
     try:
@@ -69,6 +69,8 @@ def _annotations(function: Callable[..., Any], where: str) -> dict[str, Any]:
     """The annotations as objects, also under ``from __future__ import annotations``."""
     try:
         return inspect.get_annotations(function, eval_str=True)
+    except CleaveError as error:
+        raise CleaveError(error.message, where, error.notes) from None
     except (NameError, SyntaxError, AttributeError) as error:
         raise CleaveError(f"an annotation of {function.__name__} cannot be read: {error}", where) from None
 
@@ -86,6 +88,13 @@ def _parameter(function: Callable[..., Any], name: str, annotations: dict[str, A
         text = f"parameter '{name}' of {function.__name__} needs a tensor type"
         raise CleaveError(text, where, (f'as in {name}: f16["m k"]',))
     return annotation
+
+
+def _input(builder: GraphBuilder, annotation: TensorAnnotation, where: str) -> Tensor:
+    try:
+        return Tensor(builder, builder.input(annotation.dims, annotation.dtype, mlir_location(where)))
+    except CleaveError as error:
+        raise error.at(where) from None
 
 
 def _outputs(results: Any, annotation: Any, where: str) -> list[Tensor]:

@@ -318,37 +318,34 @@ def test_relu_of_integers() -> None:
     np.testing.assert_array_equal(out, np.maximum(x - 2, 0))
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda x, byte, y: y * (cleave.index("m") * 0.5).astype("f32"), '0.5 is no integer, beside elements of i32'),
-        (lambda x, byte, y: x / 2.5, 'or astype("f32") on the tensor'),
-        (lambda x, byte, y: x / 2.0, "2.0 is no integer"),
-        (lambda x, byte, y: 2.0 - x, "2.0 is no integer"),
-        (lambda x, byte, y: cleave.where(x > -0.5, y, 0), "-0.5 is no integer"),
-        (lambda x, byte, y: cleave.where(y > 0, x, 0.5), "0.5 is no integer"),
-        (lambda x, byte, y: cleave.where(x < 2**31, x, -1), "out of the range of i32\nnote: i32 has the integers"),
-        (lambda x, byte, y: cleave.where(byte < 200, byte, -1), "i8 has the integers -128 to 127"),
-        (lambda x, byte, y: byte + -129, "out of the range of i8"),
-        (lambda x, byte, y: x + 2**40, "out of the range of i32"),
-        (lambda x, byte, y: x + 10**5000, "out of the range of i32"),
-        (lambda x, byte, y: x.astype("i64") + 2**63, "out of the range of i64"),
-        (lambda x, byte, y: cleave.maximum(x, -math.inf), "-inf is no integer"),
-        (lambda x, byte, y: cleave.maximum(math.nan, x), "nan is no integer"),
-        (lambda x, byte, y: np.float64(0.5) < x, "0.5 is no integer"),
-        (lambda x, byte, y: (x > 1) & 2, "out of the range of i1"),
-        (lambda x, byte, y: (x > 1) == 1.0, "1.0 is no integer"),
-        (lambda x, byte, y: y * 1e39, "too large for f32"),
-        (lambda x, byte, y: y.astype("f16") * 1e39, "too large for f32"),
-        (lambda x, byte, y: y.astype("f64") * 10**400, "too large for f64"),
-    ],
-)  # fmt: skip
-def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: str) -> None:
-    def f(x: i32["m"], byte: i8["m"], y: f32["m"]) -> Any:
-        return function(x, byte, y)
+def test_numbers_of_numpy_are_numbers() -> None:
+    def f(x: f32["m"], i: i32["m"]) -> tuple[f32["m"], i32["m"]]:
+        half = np.float32(0.5)
+        return cleave.where(i > np.int64(2), x - half, half) + np.array(1.0), np.int32(3) - i
 
-    with pytest.raises(CleaveError) as caught:
-        trace(f)
-    assert message in str(caught.value)
-    place = Position.read(str(caught.value.location))
-    assert place and (place.file, place.line) == (__file__, function.__code__.co_firstlineno)
+    (x, i), (out, difference) = _evaluated(f)
+    np.testing.assert_allclose(out, np.where(i > 2, x.astype(float) - 0.5, 0.5) + 1, rtol=1e-6)
+    np.testing.assert_array_equal(difference, 3 - i)
+
+
+def test_operators_of_python() -> None:
+    def f(x: f32["m"], i: i32["m"]) -> tuple[f32["m"], f32["m"], f32["m"]]:
+        return 2**x, abs(+x), (True & (i > 1) | False).astype("f32")
+
+    (x, i), (power, absolute, larger) = _evaluated(f)
+    np.testing.assert_allclose(power, 2.0 ** x.astype(float), rtol=1e-6)
+    np.testing.assert_array_equal(absolute, abs(x))
+    np.testing.assert_array_equal(larger, i > 1)
+
+
+@cleave.jit
+def doubled(x: f32["m"]) -> f32["m"]:
+    return x * 2
+
+
+def test_a_compiled_function_inside_another_is_inlined_as_a_plain_one() -> None:
+    def f(x: f32["m"]) -> f32["m"]:
+        return doubled.__wrapped__(x) + 1
+
+    (x,), (out,) = _evaluated(f)
+    np.testing.assert_allclose(out, 2 * x.astype(float) + 1, rtol=1e-12)

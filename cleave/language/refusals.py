@@ -1,0 +1,80 @@
+"""What Python does with arrays and numbers, and tensors have not while a function is traced: errors that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from cleave.errors import CleaveError
+from cleave.language.places import caller
+
+_REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
+"""By NumPy's function whose ``reduce`` it is."""
+_PARTS = "x.slice(...) takes a part of a dim, x.gather(...) the elements at positions"
+_FUNCTIONS = "docs/python.md lists the functions of tensors, such as cleave.sin"
+_REMAINDER = "integers are divided by '/', toward zero: the remainder is x - x / n * n"
+_SHIFT = "multiply or divide by a power of two"
+_ROUND = 'astype("i32") rounds toward zero'
+_INLINE = "call the plain Python function, as in f.__wrapped__(x): it adds its ops, and no rounding of its annotation"
+
+
+def no_matmul() -> CleaveError:
+    text = "tensors have no '@': it does not say which of the named dims is summed"
+    return CleaveError(text, caller(), ("write contract(x, y, over=...) with the names of the dims",))
+
+
+def no_function_of_numpy(name: str, method: str = "") -> CleaveError:
+    return CleaveError(f"np.{name} takes no tensors of a traced function", caller(), (_instead_of(name, method),))
+
+
+def _instead_of(name: str, method: str) -> str:
+    import cleave
+
+    if method == "reduce" and name in _REDUCTIONS:
+        return f"use x.{_REDUCTIONS[name]}(over=...) with the names of the dims"
+    if name in ("sum", "max", "min", "prod"):
+        return f"use x.{name}(over=...) with the names of the dims"
+    return f"use cleave.{name}" if name in cleave.__all__ else "docs/python.md lists the functions that do"
+
+
+def _refused(text: str, note: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise CleaveError(text, caller(), (note,))
+
+    return refuse
+
+
+def _no_operator(symbol: str, note: str) -> Callable[..., NoReturn]:
+    return _refused(f"tensors have no '{symbol}'", note)
+
+
+class Refusals:
+    """The methods behind that syntax and those functions."""
+
+    __getitem__ = _refused("a tensor has named dims, which are not indexed", _PARTS)
+    __setitem__ = _refused("a tensor does not change", "where(condition, a, b) makes another one")
+    __iter__ = _refused(
+        "a tensor has named dims, through which there are no loops", f"ops take whole tensors; {_PARTS}"
+    )
+    __len__ = _refused("a tensor has a size for each dim, and none is known here", "x.dims has their names")
+    __float__ = __int__ = __index__ = __complex__ = _refused("a tensor of a traced function is no number", _FUNCTIONS)
+    __mod__ = __rmod__ = _no_operator("%", _REMAINDER)
+    __floordiv__ = __rfloordiv__ = _no_operator("//", "integers are divided by '/', toward zero")
+    __divmod__ = __rdivmod__ = _refused("tensors have no divmod", _REMAINDER)
+    __invert__ = _no_operator("~", "write the opposite comparison, or mask == False")
+    __xor__ = __rxor__ = _no_operator("^", "write a != b, of booleans too")
+    __lshift__ = __rlshift__ = _no_operator("<<", _SHIFT)
+    __rshift__ = __rrshift__ = _no_operator(">>", _SHIFT)
+    __round__ = __trunc__ = __floor__ = __ceil__ = _refused("tensors have no rounding to integers as floats", _ROUND)
+    __array__ = _refused("a tensor of a traced function is no array: it has no elements yet", _FUNCTIONS)
+    __dlpack__ = __dlpack_device__ = _refused(
+        "a compiled function takes arrays: a tensor of a function that is being traced has no elements yet", _INLINE
+    )
+
+    def __matmul__(self, other: Any) -> NoReturn:
+        raise no_matmul()
+
+    __rmatmul__ = __matmul__
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        raise no_function_of_numpy(str(function.__name__))

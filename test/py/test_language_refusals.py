@@ -1,0 +1,154 @@
+"""What functions written in Python may not say: refused at its line, with what to write instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cleave
+from cleave import f32, i8, i32
+from cleave.errors import CleaveError, Position
+from cleave.language.trace import trace
+
+
+def _assert_refused_at(function: Callable[..., Any], line: int, message: str) -> None:
+    with pytest.raises(CleaveError) as caught:
+        trace(function)
+    assert message in str(caught.value)
+    place = Position.read(str(caught.value.location))
+    assert place and (place.file, place.line) == (__file__, line)
+
+
+@cleave.jit
+def compiled(x: f32["m"]) -> f32["m"]:
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, byte, y: y * (cleave.index("m") * 0.5).astype("f32"), '0.5 is a float beside elements of i32'),
+        (lambda x, byte, y: x / 2.5, 'or astype("f32") on the tensor'),
+        (lambda x, byte, y: x / 2.0, "2.0 is a float beside"),
+        (lambda x, byte, y: 2.0 - x, "2.0 is a float beside"),
+        (lambda x, byte, y: cleave.where(x > -0.5, y, 0), "-0.5 is a float beside"),
+        (lambda x, byte, y: cleave.where(y > 0, x, 0.5), "0.5 is a float beside"),
+        (lambda x, byte, y: cleave.where(x < 2**31, x, -1), "out of the range of i32\nnote: i32 has the integers"),
+        (lambda x, byte, y: cleave.where(byte < 200, byte, -1), "i8 has the integers -128 to 127"),
+        (lambda x, byte, y: byte + -129, "out of the range of i8"),
+        (lambda x, byte, y: x + 2**40, "out of the range of i32"),
+        (lambda x, byte, y: x + 10**5000, "out of the range of i32"),
+        (lambda x, byte, y: x.astype("i64") + 2**63, "out of the range of i64"),
+        (lambda x, byte, y: cleave.maximum(x, -math.inf), "-inf is a float beside"),
+        (lambda x, byte, y: cleave.maximum(math.nan, x), "nan is a float beside"),
+        (lambda x, byte, y: np.float64(0.5) < x, "0.5 is a float beside"),
+        (lambda x, byte, y: (x > 1) & 2, "out of the range of i1"),
+        (lambda x, byte, y: (x > 1) == 1.0, "1.0 is a float beside"),
+        (lambda x, byte, y: y * 1e39, "too large for f32"),
+        (lambda x, byte, y: y.astype("f16") * 1e39, "too large for f32"),
+        (lambda x, byte, y: y.astype("f64") * 10**400, "too large for f64"),
+    ],
+)  # fmt: skip
+def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: str) -> None:
+    def f(x: i32["m"], byte: i8["m"], y: f32["m"]) -> Any:
+        return function(x, byte, y)
+
+    _assert_refused_at(f, function.__code__.co_firstlineno, message)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, i: x[0], "named dims, which are not indexed\nnote: x.slice"),
+        (lambda x, i: [row + 1 for row in x], "there are no loops"),
+        (lambda x, i: x if 0.0 in x else i, "there are no loops"),
+        (lambda x, i: x * len(x), "x.dims has their names"),
+        (lambda x, i: float(x), "is no number\nnote: docs/python.md"),
+        (lambda x, i: x * int(i), "is no number"),
+        (lambda x, i: list(range(i)), "is no number"),
+        (lambda x, i: math.sin(x), "such as cleave.sin"),
+        (lambda x, i: x * complex(x), "is no number"),
+        (lambda x, i: i % 2, "tensors have no '%'\nnote: integers are divided by '/'"),
+        (lambda x, i: 2 % i, "tensors have no '%'"),
+        (lambda x, i: i // 2, "tensors have no '//'"),
+        (lambda x, i: divmod(i, 2), "tensors have no divmod"),
+        (lambda x, i: ~(i > 2), "mask == False"),
+        (lambda x, i: (i > 2) ^ (x > 0), "write a != b"),
+        (lambda x, i: i << 2, "tensors have no '<<'"),
+        (lambda x, i: 1 >> i, "tensors have no '>>'"),
+        (lambda x, i: round(x), "rounds toward zero"),
+        (lambda x, i: math.floor(x), "rounds toward zero"),
+        (lambda x, i: np.asarray(x), "is no array"),
+        (lambda x, i: np.where(x > 0, x, 0.0), "np.where takes no tensors of a traced function\nnote: use cleave"),
+        (lambda x, i: np.sum(x), "use x.sum(over=...)"),
+        (lambda x, i: np.from_dlpack(x), "takes arrays"),
+        (lambda x, i: compiled(x), "note: call the plain Python function, as in f.__wrapped__(x)"),
+        (lambda x, i: compiled(x=x), "f.__wrapped__(x)"),
+        (lambda x, i: compiled(x, i), "f.__wrapped__(x)"),
+        (lambda x, i: x.gather(i, "m"), "Tensor([m] i32) is no name of a dim"),
+        (lambda x, i: x.gather("m", "m"), "a str is no tensor of the function"),
+        (lambda x, i: x.rename(m=5), "5 is no name of a dim"),
+        (lambda x, i: x.split(0, "a b"), "0 is no name of a dim"),
+        (lambda x, i: x.merge("m", 5), "5 is no name of a dim"),
+        (lambda x, i: x.slice("m", 4), "4 is no name of a dim"),
+        (lambda x, i: x.slice("m", "e=4", 0.5), "the offset 0.5 is neither"),
+        (lambda x, i: x.slice("m", "e=4", -1), "the slice of dimension 'm' starts at -1, below 0"),
+        (lambda x, i: x * cleave.index(0), "0 is no name of a dim"),
+        (lambda x, i: cleave.contract(x, 2.0, over="m"), "a float is no tensor of the function"),
+        (lambda x, i: cleave.concat(x, 2.0, "m n", "r"), "a float is no tensor of the function"),
+        (lambda x, i: cleave.concat(x, x.rename(m="n"), "m n", 7), "7 is no name of a dim"),
+        (lambda x, i: x * cleave.softmax(2.0, "m"), "a float is no tensor of the function"),
+        (lambda x, i: x * cleave.logsumexp(2.0, "m"), "a float is no tensor of the function"),
+        (lambda x, i: x * cleave.mean(2.0, "m"), "a float is no tensor of the function"),
+        (lambda x, i: x * cleave.rms_norm(2.0, "m"), "a float is no tensor of the function"),
+        (lambda x, i: cleave.where(x > 0, x, "0"), "a str is neither a tensor nor a number"),
+        (lambda x, i: cleave.where(x > 0, x, np.zeros(5)), "a ndarray is neither a tensor nor a number"),
+        (lambda x, i: cleave.where(i > 0, i, np.float32(0.5)), "0.5 is a float beside"),
+    ],
+)  # fmt: skip
+def test_what_tensors_have_not_is_said_at_its_line(function: Callable[..., Any], message: str) -> None:
+    def f(x: f32["m=8"], i: i32["m=8"]) -> Any:
+        return function(x, i)
+
+    _assert_refused_at(f, function.__code__.co_firstlineno, message)
+
+
+def _twice(x: f32["m m"]) -> f32["m"]:
+    return x.sum("m")
+
+
+def _result_twice(x: f32["m"]) -> f32["m m=5"]:
+    return x
+
+
+def _unreadable_parameter(x: f32["m n=="]) -> f32["m"]:
+    return x.sum("n")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_twice, "two dims of f32['m m'] are called 'm'"),
+        (_result_twice, "two dims of f32['m m=5'] are called 'm'"),
+        (_unreadable_parameter, "expected"),
+    ],
+)
+def test_annotations_are_refused_at_the_function(function: Callable[..., Any], message: str) -> None:
+    _assert_refused_at(function, function.__code__.co_firstlineno, message)
+
+
+def test_an_annotation_that_is_evaluated_at_once_is_refused_where_it_stands() -> None:
+    with pytest.raises(CleaveError, match="two dims") as caught:
+        f32["k k"]
+    assert str(caught.value.location).startswith(f"{__file__}:")
+
+
+def test_an_offset_that_may_be_below_0_is_required_not_to_be() -> None:
+    def f(x: f32["m"], y: f32["k"]) -> f32["e"]:
+        return x.slice("m", "e=4", "k - 3") + y.slice("k", "e=4")
+
+    assert "0 <= k - 3" in trace(f).coverage()
