@@ -176,6 +176,11 @@ ATTRIBUTES = {
         f'({M}) -> tensor<4xf32, #cleave.dims<["e=4"]>>',
         "error",
     ),
+    "a slice before the start": op(
+        '%0 = "cleave.slice"(%v) {dim = "m", into = "e=4", offset = "-1"} : '
+        f'({M}) -> tensor<4xf32, #cleave.dims<["e=4"]>>',
+        "starts at -1, below 0",
+    ),
     "program id on axis 7": op('%0 = "cleave.program_id"() {axis = 7 : i64} : () -> index', "axis"),
     "an extent of no size": op('%0 = "cleave.extent"() {size = "2 +"} : () -> index', "error"),
     "load without segments": op(
