@@ -251,11 +251,17 @@ class ProductLauncher:
 
 
 def shared_cublas() -> Cublas | str:
-    """The process's cuBLAS, loaded at the first call; why there is none, if so: PyTorch may bring one later."""
+    """The process's cuBLAS, loaded at the first call; why there is none, if so: PyTorch may bring one later.
+
+    CleaveError where CLEAVE_CUBLAS names one that cannot be loaded or is too old.
+    """
     try:
         return _shared()
     except CleaveError as error:
-        return error.message
+        if not knobs.CUBLAS.value:
+            return error.message
+        note = f"{knobs.CUBLAS.variable} is {knobs.CUBLAS.value}: name a libcublasLt of 12 or later, or none"
+        raise CleaveError(error.message, error.location, (*error.notes, note)) from None
 
 
 @lru_cache(maxsize=1)

@@ -21,6 +21,7 @@ from blas_stub import HERE, TORCH, Stub, Tensor, built, filled, kernel
 from cleave.errors import CleaveError
 from cleave.runtime import cublas
 from cleave.runtime.cublas import Cublas, found, shared_cublas
+from cleave.runtime.cuda import Program
 from cleave.runtime.gemm import Factor, Gemm, gemm_of
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.layout import Layout
@@ -277,11 +278,33 @@ def test_a_library_that_is_not_there_or_too_old_is_said(
     }
     cublas._shared.cache_clear()
     for path, message in said.items():
+        monkeypatch.delenv("CLEAVE_CUBLAS", raising=False)
+        with pytest.raises(CleaveError, match=message):
+            found(path)
         monkeypatch.setenv("CLEAVE_CUBLAS", path)
-        assert str(shared_cublas()).startswith(message)
+        with pytest.raises(CleaveError, match=message) as error:
+            shared_cublas()
+        assert error.value.notes == (f"CLEAVE_CUBLAS is {path}: name a libcublasLt of 12 or later, or none",)
     monkeypatch.setenv("CLEAVE_CUBLAS", str(both.path))  # what was not there is looked for again
     assert str(shared_cublas()) == "cuBLAS 12.8.4" and shared_cublas() is shared_cublas()
     cublas._shared.cache_clear()
+
+
+def test_the_first_product_says_that_the_named_library_cannot_be_loaded(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path that the user gave is no reason to launch the kernel without a word; without products none is loaded."""
+    cublas._shared.cache_clear()
+    monkeypatch.setenv("CLEAVE_CUBLAS", str(tmp_path / "libcublasLt.so.12"))
+    plan = plan_of("m k", "k n", "m n")
+    plain = replace(plan, steps=(plan.steps[0], replace(plan.launches[0], product=0)))
+    tensors = [filled(stub, (3, 4), "f16"), filled(stub, (4, 5), "f16")]
+    kernels = {launch.kernel: kernel(launch) for launch in plan.launches}
+    with pytest.raises(CleaveError, match="cuBLAS cannot be loaded: "):
+        Program(plan, kernels, stub.driver)(tensors, stub.allocate)
+    assert not stub.launches
+    Program(plain, kernels, stub.driver)(tensors, stub.allocate)
+    assert stub.launches == ["launch k"]
 
 
 def test_the_library_of_the_process_is_found_first(both: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
