@@ -9,6 +9,7 @@ from cleave.dialects.library_product import MAX_ALGORITHM, product_problem
 from cleave.dialects.ops import VIEWS
 from cleave.errors import CleaveError
 from cleave.passes.functions import name_of, ops_inside
+from cleave.passes.verify_products import kernel_problems
 
 _VIEWS = frozenset(f"cleave.{op}" for op in VIEWS)
 _ORDERED = frozenset(("cleave.store", "cleave.group_barrier"))
@@ -61,6 +62,8 @@ def _product_problems(launch: ir.Operation, kernel: ir.Operation) -> Iterator[Cl
     problem = product_problem(dtypes, _output_numbers(launch, kernel))
     if problem:
         yield CleaveError(f"'{_callee(launch)}' is said to be a product, which {problem}", launch.location)
+    elif list(kernel.regions[0].blocks):
+        yield from kernel_problems(kernel)
 
 
 def _wait_problems(launch: ir.Operation, kernel: ir.Operation, written: set[ir.Value]) -> Iterator[CleaveError]:
