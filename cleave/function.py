@@ -182,26 +182,45 @@ class Function:
 
     def ttir(self, **sizes: int) -> str:
         """The kernels for these sizes as Triton IR."""
-        return "\n".join(self.variant(**sizes).ttir.values())
+        function, rest = self._static_in(sizes)
+        return "\n".join(function.variant(**rest).ttir.values())
 
     def ptx(self, target: str = DEFAULT_TARGET, **sizes: int) -> str:
         """The kernels for these sizes as PTX."""
         from cleave.lowering.emit import emit
 
-        _, module = self._compilation.lowered(sizes)
+        function, rest = self._static_in(sizes)
+        _, module = function._compilation.lowered(rest)
         return cast(str, emit(module, "ptx", target))
+
+    def _static_in(self, sizes: Sizes) -> tuple[Function, Sizes]:
+        """The function that calls of these sizes use, whose static ones are compiled in, and the other sizes."""
+        static = {name: size for name, size in sizes.items() if name in self._static}
+        return self.specialised(**static), {name: size for name, size in sizes.items() if name not in static}
 
     def explain(self, **sizes: int) -> str:
         """The alternatives with their costs, the schedules that were weighed for these sizes, and what a call launches
-        otherwise: a program that was measured to be faster, and cuBLAS's products."""
+        otherwise: a program that was measured to be faster, and cuBLAS's products. What is assumed of sizes that are
+        not given stands in the first line."""
         import contextlib
         import io
 
-        text = io.StringIO(self._compilation.alternatives())
+        function, rest = self._static_in(sizes)
+        if function is not self:
+            return function.explain(**rest)
+        text = io.StringIO(self._assumed(sizes) + self._compilation.alternatives())
         text.seek(0, io.SEEK_END)
         with contextlib.redirect_stderr(text):
             self._compilation.lowered(sizes, explain=True)
         return text.getvalue() + self._launched(sizes)
+
+    def _assumed(self, sizes: Sizes) -> str:
+        from cleave.schedule.scheduler import DEFAULT_SIZE
+
+        plan = self.signature
+        symbols = {symbol for spec in plan.arguments for text in spec.dims for symbol in Dim.parse(text).size.symbols}
+        unknown = sorted(symbols - sizes.keys() - plan.extents.keys() - Facts.parse(plan.facts).definitions.keys())
+        return f"not given, taken to be {DEFAULT_SIZE}: {', '.join(unknown)}\n" if unknown else ""
 
     def _launched(self, sizes: Sizes) -> str:
         """What calls of these sizes launch that is not the model's choice of kernels; empty where there is none."""

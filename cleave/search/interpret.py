@@ -21,6 +21,15 @@ class Unsupported(Exception):
     """The domain cannot evaluate the op."""
 
 
+def _positions(array: Any, dtype: str) -> Any:
+    """Integers as an array index; those that are not bounded wrap as their type does."""
+    import numpy as np
+
+    half = 1 << (63 if dtype == "index" else int(dtype[1:]) - 1)
+    wrap = np.frompyfunc(lambda position: (int(position) + half) % (2 * half) - half, 1, 1)
+    return np.asarray(wrap(array) if array.dtype == object else array, dtype=np.int64)
+
+
 class Named(NamedTuple):
     """An array whose axes have names."""
 
@@ -232,7 +241,8 @@ class Interpreter:
         axis = source.names.index(value.attrs["dim"])
         names = (*source.names[:axis], *indices.names, *source.names[axis + 1 :])
         before = (slice(None),) * axis
-        return Named(source.array[(*before, indices.array.astype(int), ...)], names)
+        places = _positions(indices.array, value.operands[1].dtype)
+        return Named(source.array[(*before, places, ...)], names)
 
     def _concat(self, value: Value, args: list[Named]) -> Named:
         import numpy as np

@@ -390,6 +390,16 @@ def test_parts_around_an_opaque_op_are_optimised() -> None:
     assert all(any(v.op == "gather" for v in a.graph.topological()) for a in result.alternatives)
 
 
+def test_positions_wrap_as_their_type_does() -> None:
+    """How an unsigned minimum is written: shifted by half the range, and back."""
+    b = GraphBuilder("wrapped")
+    half, x = b.constant(-(2**63), "i64"), b.input("n=17 m", "f32")
+    least = b.min(b.add(b.index(dim="h=3", dtype="i64"), half), b.add(b.constant(16, "i64"), half))
+    picked = b.gather(x, b.add(least, half), dim="n")
+    graph = b.build(b.div(b.exp(picked), b.reduce(b.exp(picked), kind="sum", over=["m"])))
+    assert superoptimise(graph).alternatives[0].graph.outputs
+
+
 @pytest.mark.parametrize("kept", ["", "m"])
 def test_a_row_at_one_position_beside_its_sum(kept: str) -> None:
     """The position has no dims: what is gathered from a vector has none either."""
