@@ -17,6 +17,7 @@ from cleave import __version__
 from cleave.bench.spread import VISIBLE, spread, visible
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
+from cleave.tools.isolation import nobody_reads
 from cleave.tuner.attempts import is_child, restarted, started, supervised
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _COMMANDS[parsed.command](parsed)
     except CleaveError as error:
         print(f"cleave-bench: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        return nobody_reads()
     except OSError as error:
         print(f"cleave-bench: error: {error.filename}: {error.strerror}", file=sys.stderr)
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from typing import Any
 from cleave import __version__
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
+from cleave.tools.isolation import nobody_reads
 from cleave.tuner.attempts import is_child, supervised
 
 _TORCH = {
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return supervised("cleave.tools.cleave_tune", sys.argv[1:] if arguments is None else arguments)
     except CleaveError as error:
         print(f"cleave-tune: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        return nobody_reads()
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
     return 1

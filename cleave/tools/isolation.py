@@ -140,3 +140,9 @@ def _main() -> bool:
     import threading
 
     return threading.current_thread() is threading.main_thread()
+
+
+def nobody_reads() -> int:
+    """The exit code where standard output was closed by its reader; Python, which ends with a flush, says nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return BROKEN_PIPE
