@@ -208,6 +208,7 @@ def test_interrupt_is_quiet_and_ends_the_child(stage: str, number: signal.Signal
         [sys.executable, "-c", code_text, "-o", tmp_path / "out.mlir", "--canonicalize"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     )  # fmt: skip
     assert process.stdin
     assert process.stderr

@@ -77,7 +77,8 @@ def test_messages_name_the_parameters() -> None:
 def test_what_it_was_compiled_to_can_be_read() -> None:
     special = attention.specialised(d=16)
     assert "func.func @attention" in special.source
-    assert special.explain(m=64, n=64).startswith("attention: reduction chain")
+    assert special.explain(h=2, m=64, n=64).startswith("attention: reduction chain")
+    assert special.explain(m=64, n=64).startswith("not given, taken to be 1024: h\nattention: reduction chain")
     assert "chosen" in special.explain(m=64, n=64)
     assert '"tt.dot"' in special.ttir(m=64, n=64)
 
