@@ -215,11 +215,16 @@ class Function:
         return text.getvalue() + self._launched(sizes)
 
     def _assumed(self, sizes: Sizes) -> str:
+        from cleave.runtime.pitched import argument_symbols
         from cleave.schedule.scheduler import DEFAULT_SIZE
 
         plan = self.signature
-        symbols = {symbol for spec in plan.arguments for text in spec.dims for symbol in Dim.parse(text).size.symbols}
-        unknown = sorted(symbols - sizes.keys() - plan.extents.keys() - Facts.parse(plan.facts).definitions.keys())
+        unknown = sorted(
+            argument_symbols(plan.arguments)
+            - sizes.keys()
+            - plan.extents.keys()
+            - Facts.parse(plan.facts).definitions.keys()
+        )
         return f"not given, taken to be {DEFAULT_SIZE}: {', '.join(unknown)}\n" if unknown else ""
 
     def _launched(self, sizes: Sizes) -> str:

@@ -144,14 +144,15 @@ class Parts:
 
     def around_only(self, plan: LaunchPlan) -> set[str]:
         """The symbols of the tensors around: callers know nothing of them."""
-        return _symbols(plan.arguments) - _symbols(self.arguments)
+        return argument_symbols(plan.arguments) - argument_symbols(self.arguments)
 
     def plain(self, plan: LaunchPlan) -> LaunchPlan:
         """The plan as its callers see it, without steps."""
         return replace(plan, arguments=self.arguments, steps=(), results=(), aligned=None)
 
 
-def _symbols(arguments: Sequence[TensorSpec]) -> set[str]:
+def argument_symbols(arguments: Sequence[TensorSpec]) -> set[str]:
+    """The symbols of the sizes of their dims."""
     return {symbol for spec in arguments for text in spec.dims for symbol in Dim.parse(text).size.symbols}
 
 

@@ -5,7 +5,6 @@ Skipped where PyTorch finds no GPU; CI has none. ``python -m pytest test/gpu`` o
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threads import in_threads
 
 import cleave
 from cleave.errors import CleaveError
@@ -95,23 +95,6 @@ def test_a_graph_is_captured_and_replayed() -> None:
     assert close(attention(*tensors), exact(*tensors))
 
 
-def _in_threads(work: Callable[[int], None], count: int = 6) -> None:
-    failures: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:  # shown in the main thread
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
-
-
 def test_threads_with_streams_of_their_own() -> None:
     def work(number: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -120,7 +103,7 @@ def test_threads_with_streams_of_their_own() -> None:
             for _ in range(50):
                 assert close(attention(*tensors), wanted)
 
-    _in_threads(work)
+    in_threads(work)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
@@ -132,7 +115,7 @@ def test_several_gpus() -> None:
             out = attention(*tensors)
             assert out.device == tensors[0].device and close(out, exact(*tensors))
 
-    _in_threads(work, 4)
+    in_threads(work, 4)
     q, k, v = operands(8, 1000, 4)
     with pytest.raises(CleaveError, match="v is on GPU 1"):
         attention(q, k, v.to("cuda:1"))
@@ -174,7 +157,7 @@ def test_a_thread_that_has_not_used_the_gpu_yet() -> None:
     tensors = operands()
     attention(*tensors)
     outs: list[Any] = []
-    _in_threads(lambda number: outs.append(attention(*tensors)), 2)
+    in_threads(lambda number: outs.append(attention(*tensors)), 2)
     assert len(outs) == 2 and all(close(out, exact(*tensors)) for out in outs)
 
 

@@ -5,12 +5,11 @@ Skipped where PyTorch finds no GPU; CI has none. ``-s`` shows the times.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from threads import in_threads
 
 import cleave
 from cleave.language.annotations import bf16, f16, f32, f64
@@ -145,23 +144,6 @@ def test_streams_and_graphs() -> None:
         assert error(out, tensors[0].double() @ tensors[1].double()) < 1e-3
 
 
-def _in_threads(work: Callable[[int], None], count: int = 6) -> None:
-    failures: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as failure:  # shown in the main thread
-            failures.append(failure)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
-
-
 def test_threads() -> None:
     def work(number: int) -> None:
         device = f"cuda:{number % torch.cuda.device_count()}"
@@ -171,7 +153,7 @@ def test_threads() -> None:
             for _ in range(100):
                 assert error(product(*pair), wanted) < 1e-3
 
-    _in_threads(work)
+    in_threads(work)
 
 
 def test_tuning_measures_it_beside_the_kernels(tmp_path: Path) -> None:
