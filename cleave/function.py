@@ -219,12 +219,8 @@ class Function:
         from cleave.schedule.scheduler import DEFAULT_SIZE
 
         plan = self.signature
-        unknown = sorted(
-            argument_symbols(plan.arguments)
-            - sizes.keys()
-            - plan.extents.keys()
-            - Facts.parse(plan.facts).definitions.keys()
-        )
+        known = {*sizes, *plan.extents, *Facts.parse(plan.facts).definitions}
+        unknown = sorted(argument_symbols(plan.arguments) - known)
         return f"not given, taken to be {DEFAULT_SIZE}: {', '.join(unknown)}\n" if unknown else ""
 
     def _launched(self, sizes: Sizes) -> str:
