@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.dialects.dims import Dim
+from cleave.errors import CleaveError
 from cleave.runtime.pitched import Layouts, Parts
 
 if TYPE_CHECKING:
@@ -143,28 +144,49 @@ class Compilation:
 
     # --- schedules ---
 
-    def lowered(self, sizes: Sizes, *, explain: bool = False) -> tuple[ir.Context, ir.Module]:
-        """The module of host function and kernels for these sizes."""
+    def lowered(
+        self, sizes: Sizes, *, explain: bool = False, warp_specialise: bool = True
+    ) -> tuple[ir.Context, ir.Module]:
+        """The module of host function and kernels for these sizes; ``warp_specialise``: if that is asked for."""
         from cleave.lowering.source import parsed
 
         ctx, module = parsed(self.optimised)
         with ctx:
-            chosen = {"warp_specialise": bool(self.warp_specialise), "library": int(bool(self.library))}
+            specialise = warp_specialise and bool(self.warp_specialise)
+            chosen = {"warp_specialise": specialise, "library": int(bool(self.library))}
             options = {"aligned": True, **chosen, **self.schedule}
             _apply(module, "cleave-schedule", sizes=_spelt(sizes), explain=explain, **options)
-            if self.warp_specialise:
+            if specialise:
                 _apply(module, "cleave-lower-to-ttgir", chosen=True)
             else:
                 _apply(module, "cleave-lower-to-triton")
         return ctx, module
 
-    def variant(self, sizes: Sizes) -> Variant:
+    def variant(self, sizes: Sizes, *, warp_specialise: bool = True) -> Variant:
         """The model's choice for these sizes."""
         from cleave.lowering.package import variant_of
 
-        ctx, module = self.lowered(sizes)
+        ctx, module = self.lowered(sizes, warp_specialise=warp_specialise)
         with ctx:
             return self._own(variant_of(module, self.name, sizes=sizes))
+
+    def compiled(self, variant: Variant, targets: Sequence[Target]) -> Variant:
+        """The variant with binaries for these targets too.
+
+        If one of its kernels is warp-specialised and the compiler refuses a kernel, or makes one of it that is not what
+        was meant, the choice among other kernels takes its place, with a remark.
+        """
+        from cleave.lowering.package import compiled_for
+        from cleave.lowering.targets import TTGIR_TARGET
+        from cleave.passes.diagnostics import remark
+
+        try:
+            return compiled_for(variant, targets)
+        except CleaveError as error:
+            if not any(TTGIR_TARGET in text for text in variant.ttir.values()):
+                raise
+            remark(error.location, f"'{self.name}' is lowered to TTIR: {error.message}", error.notes)
+        return compiled_for(self.variant(variant.sizes, warp_specialise=False), targets)
 
     def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
         """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""

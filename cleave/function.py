@@ -24,6 +24,7 @@ from cleave.runtime.remembered import Remembered
 from cleave.wider import Wider
 
 if TYPE_CHECKING:
+    from cleave.lowering.targets import Target
     from cleave.runtime.call import Operands
     from cleave.runtime.cuda_driver import Driver
     from cleave.runtime.launch_plan import LaunchPlan
@@ -245,21 +246,23 @@ class Function:
         dims from the outermost in memory to the one whose elements are neighbours, with a ``+`` where more lies along
         it than the tensor has. None: those that have been used.
         """
-        from cleave.lowering.package import compiled_for, package
+        from cleave.lowering.package import package
         from cleave.lowering.targets import Target
 
         wanted = [Target.parse(target) for target in targets or (DEFAULT_TARGET,)]
-        found = self._packed(sizes) or [self.variant()]
+        found = self._packed(sizes, wanted, default=True)
         if layouts is None:
-            found += [variant for wider in self._wider.known.values() for variant in wider._packed(sizes)]
+            found += [each for wider in self._wider.known.values() for each in wider._packed(sizes, wanted)]
         else:
             wider = map(self._lying, layouts)
-            found += [variant for each in wider for variant in each._packed(sizes) or [each.variant()]]
-        return package(self.name, [compiled_for(variant, wanted) for variant in found])
+            found += [variant for each in wider for variant in each._packed(sizes, wanted, default=True)]
+        return package(self.name, found)
 
-    def _packed(self, sizes: Sequence[Sizes]) -> list[Variant]:
-        """For these sizes, those asked for, or all that were used."""
-        return [self.variant(**each) for each in sizes or self._asked] or [*self._variants.values()]
+    def _packed(self, sizes: Sequence[Sizes], targets: Sequence[Target], *, default: bool = False) -> list[Variant]:
+        """For these sizes, those asked for, or all that were used; if there is none, the ``default``."""
+        found = [self.variant(**each) for each in sizes or self._asked] or [*self._variants.values()]
+        found = found or ([self.variant()] if default else [])
+        return [self._compilation.compiled(variant, targets) for variant in found]
 
     def _lying(self, texts: Mapping[str, str]) -> Function:
         """For arguments that lie as these texts say. CleaveError where that would leave a result no memory."""
@@ -311,9 +314,10 @@ class Function:
 
     @functools.cached_property
     def _programs(self) -> Programs:
+        from cleave.lowering.targets import Target
         from cleave.runtime.programs import Programs
 
-        return Programs(_compiled_for)
+        return Programs(lambda variant, target: self._compilation.compiled(variant, [Target.parse(target)]))
 
     def specialised(self, **sizes: int) -> Function:
         """The same function for these sizes of some symbols alone."""
@@ -395,13 +399,6 @@ class Function:
         check_ranks(plan, shapes)
         values = bind_sizes(plan, shapes, given).values
         return {name: value for name, value in values.items() if name not in plan.extents}
-
-
-def _compiled_for(variant: Variant, target: str) -> Variant:
-    from cleave.lowering.package import compiled_for
-    from cleave.lowering.targets import Target
-
-    return compiled_for(variant, [Target.parse(target)])
 
 
 def _current_driver() -> Driver:

@@ -15,7 +15,8 @@ from cleave.lowering.workers import Crash, Worker, Workers, shared_workers
 from cleave.runtime.descriptors import Box
 
 Stop = Literal["ttir", "shared", "ttgir", "ptx", "cubin"]
-FEW_SPILLS = 192
+FEW_SPILLS, LEAST_SPILLS = 64, 192
+"""Bytes that are few: of each warpgroup, and of a whole kernel."""
 DEFAULT_TIMEOUT = 300.0  # seconds; the slowest kernels known take about 10 on a loaded machine
 
 
@@ -82,7 +83,7 @@ class Compiled:
     @property
     def few_spills(self) -> int:
         """Bytes of ``spills`` that are no loss: a thread's share of numbers, not of tiles, whose elements take more."""
-        return FEW_SPILLS if TTGIR_TARGET in self.ttir else 0
+        return max(LEAST_SPILLS, FEW_SPILLS * (self.num_warps // 4)) if TTGIR_TARGET in self.ttir else 0
 
     @property
     def boxes(self) -> tuple[Box, ...]:

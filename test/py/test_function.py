@@ -18,7 +18,9 @@ import cleave
 from cleave import Package, f16, f32
 from cleave.errors import CleaveError, Position
 from cleave.function import Function, bucket
+from cleave.lowering import compile_ttir
 from cleave.lowering.package import _without
+from cleave.lowering.targets import TTGIR_TARGET
 from cleave.runtime.call import Operands
 from cleave.runtime.launch_plan import Launch, LaunchPlan
 
@@ -390,3 +392,18 @@ def test_sizes_are_integers(sizes: Any) -> None:
         double(np.ones(3, np.float32), sizes=sizes)
     with pytest.raises(CleaveError, match="a list of texts"):
         cleave.jit(facts=[3])(double.__wrapped__)
+
+
+def test_a_warp_specialised_kernel_that_spills_is_lowered_to_ttir(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def product(x: f16["m k=4096"], w: f16["k=4096 n=4096"]) -> f16:
+        return cleave.contract(x, w, over="k").astype(f16)
+
+    function = cleave.jit(product, warp_specialise=True)
+    assert TTGIR_TARGET in function.ttir(m=512)
+    monkeypatch.setattr(compile_ttir, "LEAST_SPILLS", -1)
+    monkeypatch.setattr(compile_ttir, "FEW_SPILLS", -1)
+    (variant,) = function.package(sizes=[{"m": 512}]).variants
+    assert TTGIR_TARGET not in "".join(variant.ttir.values()) and set(variant.binaries) == {"sm_90"}
+    assert "remark: 'product' is lowered to TTIR: kernel product__k0" in capsys.readouterr().err
