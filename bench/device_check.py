@@ -22,6 +22,7 @@ def main() -> int:
     prepare.add_argument("--only", default="", help="subjects whose name contains this")
     prepare.add_argument("--schedules", type=int, default=3, help="schedules for each graph and hint, best first")
     prepare.add_argument("--workers", type=int, default=2)
+    prepare.add_argument("--warp-specialised", action="store_true", help="only programs that have that form, in it")
     run = commands.add_parser("run", help="run the cases on the GPU")
     run.add_argument("cases", type=Path)
     run.add_argument("out", type=Path)
@@ -33,7 +34,8 @@ def main() -> int:
     if arguments.command == "prepare":
         from device_prepare import prepare_cases
 
-        return prepare_cases(arguments.out, arguments.only, arguments.schedules, arguments.workers)
+        chosen = arguments.only, arguments.schedules, arguments.workers, arguments.warp_specialised
+        return prepare_cases(arguments.out, *chosen)
     if arguments.command == "interpret":
         from device_interpret import interpret_cases
 

@@ -21,7 +21,9 @@ from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import KernelModule
-from cleave.lowering.targets import Target
+from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.workers import Workers
 from cleave.passes.graph_io import from_graph
 from cleave.reference import run
@@ -47,8 +49,11 @@ class Lowered:
     tilings: Sequence[str]
 
 
-def prepare_cases(out: Path, only: str, schedules: int, workers: int) -> int:
-    """Write ``cases.json``, the cubins and the carried references to ``out``."""
+def prepare_cases(out: Path, only: str, schedules: int, workers: int, warp_specialised: bool) -> int:
+    """Write ``cases.json``, the cubins and the carried references to ``out``.
+
+    ``warp_specialised``: only programs with kernels in that form, which all have that can.
+    """
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     chosen = [subject for subject in subjects() if only in subject.name]
@@ -56,7 +61,7 @@ def prepare_cases(out: Path, only: str, schedules: int, workers: int) -> int:
     lowered: list[Lowered] = []
     for subject in chosen:
         try:
-            lowered += _lowered(subject, schedules)
+            lowered += _lowered(subject, schedules, warp_specialised)
         except CleaveError as error:
             problems.append(f"{subject.name}: {error}")
     print(f"{len(chosen)} subjects, {len(lowered)} schedules, {time.monotonic() - started:.0f} s", flush=True)
@@ -75,7 +80,7 @@ def prepare_cases(out: Path, only: str, schedules: int, workers: int) -> int:
 # --- schedules -------------------------------------------------------------------------------------------------------
 
 
-def _lowered(subject: Subject, schedules: int) -> Iterator[Lowered]:
+def _lowered(subject: Subject, schedules: int, warp_specialised: bool) -> Iterator[Lowered]:
     """Different schedules of a subject: for each hint the chosen one and others that fit, over the whole range."""
     seen: set[str] = set()
     for hint in subject.hints:
@@ -86,8 +91,9 @@ def _lowered(subject: Subject, schedules: int) -> Iterator[Lowered]:
                 continue
             seen.add(str(tilings))
             key = f"{subject.name}.{len(seen)}"
-            plan, kernels = lower(program)
-            yield Lowered(key, subject, plan, kernels, tilings)
+            plan, kernels = lower(program, LowerToTtgir() if warp_specialised else LowerToTriton())
+            if not warp_specialised or any(TTGIR_TARGET in kernel.text for kernel in kernels):
+                yield Lowered(key, subject, plan, kernels, tilings)
 
 
 def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[str]]:
