@@ -25,7 +25,7 @@ from cleave.schedule.cost import Resources, cost_of, known_of, launch_time, work
 from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes, with_candidates
 from cleave.schedule.tile_program import TileProgram
 
-TIMEOUT = 30.0  # seconds after which a candidate is rejected
+TIMEOUT = 30.0  # seconds of CPU time after which a candidate is rejected
 MORE = (2, 4)
 
 

@@ -17,7 +17,7 @@ from cleave.runtime.descriptors import Box
 Stop = Literal["ttir", "shared", "ttgir", "ptx", "cubin"]
 FEW_SPILLS, LEAST_SPILLS = 64, 192
 """Bytes that are few: of each warpgroup, and of a whole kernel."""
-DEFAULT_TIMEOUT = 300.0  # seconds; the slowest kernels known take about 10 on a loaded machine
+DEFAULT_TIMEOUT = 300.0  # seconds of CPU time; the slowest kernels known take about 5
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def compile_ttir(
     """Compile a TTIR module with one public function; generic or custom form.
 
     ``stop="shared"`` finds the exact shared memory in about a tenth of the time of a full compilation. ``timeout`` is
-    in seconds. Raises CleaveError, at the place that the text's locations name, for whatever Triton or ptxas refuses,
+    in seconds of CPU time. Raises CleaveError, at the place that the text's locations name, for whatever Triton or ptxas refuses,
     and if Triton aborts or does not end in time.
     """
     options = Options(num_warps, num_stages, num_ctas, maxnreg, launch_pdl)

@@ -7,13 +7,17 @@ stderr is a file of the parent's, which the worker empties before each request, 
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
+import resource
+import signal
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
 from cleave.lowering import narrow_copies
@@ -21,6 +25,7 @@ from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
 STAGE_MARK = "\x1e"  # precedes a stage's name in stderr: the parent reads from it how far a dead worker came
+OUT_OF_TIME = signal.SIGPROF  # ends a worker whose request takes more CPU time than it may
 _LENGTH = struct.Struct("<Q")
 T = TypeVar("T")
 
@@ -104,7 +109,7 @@ class _Job:
         result["llir"] = self.timed("llir", lambda: backend.make_llir(module, metadata, self.options, self.arch))
         result["ptx"] = self.timed("ptx", lambda: backend.make_ptx(result["llir"], metadata, self.options, self.arch))
         if self.stop == "cubin":
-            assembled = self.timed("ptxas", lambda: _assemble(result["ptx"], self.arch))
+            assembled = self.timed("ptxas", lambda: _assemble(result["ptx"], self.arch, self.request["timeout"]))
             result["cubin"], result["ptxas_log"] = assembled
         return result
 
@@ -152,7 +157,7 @@ def _ptx_version(arch: int) -> int:
     return ptx_get_version(get_ptxas(arch).version)
 
 
-def _assemble(ptx: str, arch: int) -> tuple[bytes, str]:
+def _assemble(ptx: str, arch: int, timeout: float) -> tuple[bytes, str]:
     """ptxas: the cubin and the log with registers, spills and notes. RuntimeError with the log if it refuses."""
     from triton.backends.nvidia.compiler import get_ptxas
 
@@ -165,10 +170,15 @@ def _assemble(ptx: str, arch: int) -> tuple[bytes, str]:
         os.write(source, ptx.encode())
         files = [f"/proc/self/fd/{source}", "-o", f"/proc/self/fd/{target}"]
         command = [assembler.path, "-lineinfo", "-v", *extra, f"--gpu-name={name}", *files]
-        done = subprocess.run(command, pass_fds=(source, target), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"ptxas failed ({done.returncode})\n{done.stderr}{done.stdout}")
-        return _contents(target), done.stderr + done.stdout
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, pass_fds=(source, target), stdout=pipe, stderr=pipe, text=True) as process:
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (math.ceil(timeout), resource.RLIM_INFINITY))
+            log = "".join(reversed(process.communicate()))
+        if process.returncode == -signal.SIGXCPU:
+            os.kill(os.getpid(), OUT_OF_TIME)
+        if process.returncode != 0:
+            raise RuntimeError(f"ptxas failed ({process.returncode})\n{log}")
+        return _contents(target), log
     finally:
         os.close(source)
         os.close(target)
@@ -178,9 +188,20 @@ def _contents(file: int) -> bytes:
     return os.pread(file, os.fstat(file).st_size, 0)
 
 
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """The process ends, by ``OUT_OF_TIME``, when it has taken so many seconds of CPU time."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"ok": _Job(request).run()}
+        with _limited(request["timeout"]):
+            return {"ok": _Job(request).run()}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 

@@ -18,9 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from cleave.lowering.triton_worker import receive, send
+from cleave.lowering.triton_worker import OUT_OF_TIME, receive, send
 
 T = TypeVar("T")
+PATIENCE = 20
+"""After how many times its CPU time a worker is given up that does nothing."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -47,16 +49,19 @@ class Worker:
         fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)
 
     def ask(self, request: dict[str, Any], timeout: float) -> tuple[dict[str, Any], str]:
-        """The worker's answer and what it wrote to stderr. Raises Crash; ``timeout`` is in seconds."""
+        """The worker's answer and what it wrote to stderr. Raises Crash.
+
+        ``timeout`` is in seconds of CPU time, of Triton and of ptxas each: how busy the machine is changes no result.
+        """
         process = self._running()
         assert process.stdin and process.stdout
         try:
-            send(process.stdin, request)
-            if not select.select([process.stdout], [], [], timeout)[0]:
-                raise self._crash(f"did not finish within {timeout:g} s")
+            send(process.stdin, {**request, "timeout": timeout})
+            if not select.select([process.stdout], [], [], 1 + PATIENCE * timeout)[0]:
+                raise self._crash(_late(timeout))
             return receive(process.stdout), self.log()
         except (EOFError, BrokenPipeError):
-            raise self._crash() from None
+            raise self._crash(_late(timeout) if process.wait() == -OUT_OF_TIME else None) from None
 
     def log(self) -> str:
         size = os.fstat(self._log.fileno()).st_size
@@ -102,6 +107,10 @@ class Worker:
             reason = f"died ({signal.Signals(-code).name})" if code < 0 else f"ended (exit status {code})"
         self.kill()
         return Crash(reason or "is gone", self.log())
+
+
+def _late(timeout: float) -> str:
+    return f"did not finish within {timeout:g} s"
 
 
 class Workers:
