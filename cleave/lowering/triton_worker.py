@@ -16,7 +16,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
@@ -189,7 +189,7 @@ def _contents(file: int) -> bytes:
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def _limited(seconds: float) -> Generator[None]:
     """The process ends, by ``OUT_OF_TIME``, when it has taken so many seconds of CPU time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
