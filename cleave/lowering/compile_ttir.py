@@ -118,8 +118,8 @@ def compile_ttir(
     """Compile a TTIR module with one public function; generic or custom form.
 
     ``stop="shared"`` finds the exact shared memory in about a tenth of the time of a full compilation. ``timeout`` is
-    in seconds of CPU time. Raises CleaveError, at the place that the text's locations name, for whatever Triton or ptxas
-    refuses, and if Triton aborts or does not end in time.
+    in seconds of CPU time. Raises CleaveError, at the place that the text's locations name, for whatever Triton or
+    ptxas refuses, and if Triton aborts or does not end in time.
     """
     options = Options(num_warps, num_stages, num_ctas, maxnreg, launch_pdl)
     return submit(workers or shared_workers(), Request(text, target, options, stop, timeout)).result()
