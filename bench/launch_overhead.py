@@ -52,6 +52,9 @@ class Tensor:
     def is_contiguous(self) -> bool:
         return True
 
+    def is_neg(self) -> bool:
+        return False
+
     def stride(self) -> tuple[int, ...]:
         return self.strides
 
@@ -68,7 +71,7 @@ def stand_in() -> Any:
     quick = SimpleNamespace(
         _cuda_getCurrentRawStream=lambda index: 7, _cuda_getDevice=lambda: 0, _dynamo=SimpleNamespace(guards=guards)
     )
-    names = {name: f"torch.{name}" for name in ("float16", "float32", "int32", "uint8")}
+    names = {name: f"torch.{name}" for name in ("float16", "float32", "int32", "int8")}
     return SimpleNamespace(
         Tensor=Tensor, cuda=cuda, _C=quick, empty=lambda shape, dtype, device: Tensor(shape, dtype), **names
     )
@@ -82,8 +85,11 @@ def with_torch() -> tuple[Any, Callable[..., Any]]:
     real = REAL
     real.set_num_threads(1)
     module._C._cuda_getDevice = lambda: -1
-    module._C._dynamo.guards._empty_strided_cuda = real._C._dynamo.guards._empty_strided_cpu
-    for name in ("float16", "float32", "int32", "uint8"):
+    guards = real._C._dynamo.guards
+    module._C._dynamo.guards = SimpleNamespace(
+        _empty_strided_cuda=guards._empty_strided_cpu, TensorGuards=guards.TensorGuards
+    )
+    for name in ("float16", "float32", "int32", "int8"):
         setattr(module, name, getattr(real, name))
     return module, partial(real.zeros, dtype=real.float16)
 

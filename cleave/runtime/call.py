@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,7 @@ from cleave.runtime.dlpack import DlpackTensor, is_on_host
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.layout import BYTES, Layout
 from cleave.runtime.pitched import Around, Layouts, Pitched
+from cleave.runtime.remembered import on_stream
 
 if TYPE_CHECKING:
     from cleave.runtime.package import Variant
@@ -41,6 +43,7 @@ class Operands:
     def of(tensors: Sequence[Any], stream: int | None = None, *, parts: bool = False) -> Operands:
         """CleaveError for what is no tensor, and for tensors of which some are on a GPU and some are not."""
         if tensors and all(_is_torch(tensor) for tensor in tensors):
+            tensors = [tensor.resolve_neg() if tensor.is_neg() else tensor for tensor in tensors]
             places = {bool(tensor.is_cuda) for tensor in tensors}
             if len(places) == 2:
                 where = ", ".join(f"argument {n} on {tensor.device}" for n, tensor in enumerate(tensors))
@@ -163,8 +166,10 @@ def run(
             return torch.empty(shape, dtype=getattr(torch, TORCH_DTYPES[dtype]), device=first.device)
 
         with torch.cuda.device(first.device):
-            where = torch.cuda.current_stream().cuda_stream if stream is None else stream
-            results = program(tensors, allocate, where, known)
+            current = torch.cuda.current_stream().cuda_stream
+            where = current if stream is None else stream
+            with nullcontext() if where == current else on_stream(torch, where, first.device):
+                results = program(tensors, allocate, where, known)
             remembered.keep(operands.values, sizes, program, program.ready(tensors, known))
             return results
     return program(tensors, program.driver.array, stream or 0, known)
@@ -207,7 +212,7 @@ def _aligned_and_dense(tensor: Any, stream: int | None) -> Any:
     if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
     torch = sys.modules["torch"]
-    with torch.cuda.stream(None if stream is None else torch.cuda.ExternalStream(stream, tensor.device)):
+    with nullcontext() if stream is None else on_stream(torch, stream, tensor.device):
         return tensor.clone(memory_format=torch.contiguous_format)
 
 

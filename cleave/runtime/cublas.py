@@ -180,10 +180,11 @@ class Cublas:
         """What starts the product on what these point at then: a, b, d and the workspace. It returns a status."""
         one, zero = (c_double(1), c_double(0)) if planned.wide else (c_float(1), c_float(0))
         a, b, d, workspace = pointers
-        layout_a, layout_b, layout_d = map(c_void_p, planned.layouts)
+        layout_a, layout_b, layout_d = map(c_void_p.from_param, planned.layouts)
+        handle, operation = map(c_void_p.from_param, (planned.handle, planned.operation))
         return partial(
-            self._start, c_void_p(planned.handle), c_void_p(planned.operation), byref(one), a, layout_a, b, layout_b,
-            byref(zero), d, layout_d, d, layout_d, planned.algorithm, workspace, c_size_t(planned.workspace), stream,
+            self._start, handle, operation, byref(one), a, layout_a, b, layout_b, byref(zero), d, layout_d, d, layout_d,
+            planned.algorithm, workspace, c_size_t.from_param(planned.workspace), stream,
         )  # fmt: skip
 
     # --- the library's objects ---

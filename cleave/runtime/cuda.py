@@ -126,13 +126,18 @@ class Program:
         for root, size in ready.bound.zeroed:
             owners[root] = self.driver.array((size // 4,), "i32")
             addresses[root] = owners[root].data_ptr()
-        slot = self._filled(ready, addresses)
+        slot = self._slot(ready, len(addresses))
+        slot.fill(addresses)
         unzeroed = [(addresses[root], size) for root, size in ready.bound.zeroed]
         return Call(self, _results(ready.bound, owners), slot, ready.context, tuple(owners), unzeroed)
 
     def run(self, ready: Ready, addresses: Sequence[int], stream: int) -> None:
         """Launch for inputs and allocated memory at these addresses."""
-        slot = self._filled(ready, addresses)
+        try:
+            slot = ready.free.pop()
+        except IndexError:  # all of them are in use
+            slot = self._slot(ready, len(addresses))
+        slot.fill(addresses)
         slot.launch(stream)
         ready.free.append(slot)
 
@@ -206,15 +211,10 @@ class Program:
                 self.driver.fill_zeros(found, size, stream)
             addresses[root] = found
 
-    def _filled(self, ready: Ready, addresses: Sequence[int]) -> Slot:
-        try:
-            slot = ready.free.pop()
-        except IndexError:  # all of them are in use
-            self.driver.enter(ready.context)
-            launchers = [self._launcher(launch, ready.context) for launch in ready.bound.launches]
-            slot = Slot(ready.bound, launchers, self._map, len(addresses))
-        slot.fill(addresses)
-        return slot
+    def _slot(self, ready: Ready, roots: int) -> Slot:
+        self.driver.enter(ready.context)
+        launchers = [self._launcher(launch, ready.context) for launch in ready.bound.launches]
+        return Slot(ready.bound, launchers, self._map, roots)
 
     def _launcher(self, launch: BoundLaunch, context: int) -> Launcher | ProductLauncher:
         if launch.planned:

@@ -18,6 +18,8 @@ from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, Vi
 from cleave.runtime.layout import BYTES, Layout, grid_of, number_argument, shape_of, view_offset, viewed
 
 PARAMETER_BYTES = {"in": 8, "size": 4, "stride": 8, "desc": TensorMap.BYTES}
+_APART = 256
+"""Bytes: of this the pieces of a workspace are multiples."""
 SCRATCH_POINTERS = 2
 """Which Triton appends to the parameters, for global memory and for the profiler; null here."""
 
@@ -82,6 +84,20 @@ class BoundLaunch:
     product: Product | None = None
     planned: Planned | None = None
 
+    @property
+    def roots(self) -> set[int]:
+        """Whose memory it uses."""
+        return {root for _, root, _ in self.pointers} | {entry.root for entry in self.described}
+
+    def moved(self, places: Mapping[int, tuple[int, int]]) -> BoundLaunch:
+        """The same where each root is another one, from so many bytes on."""
+        pointers = tuple((number, places[root][0], places[root][1] + offset) for number, root, offset in self.pointers)
+        described = tuple(
+            replace(entry, root=places[entry.root][0], offset=places[entry.root][1] + entry.offset)
+            for entry in self.described
+        )
+        return replace(self, pointers=pointers, described=described)
+
 
 PlannedOf = Callable[[Product], Planned | None]
 """How a library makes a product; None where it does not."""
@@ -128,8 +144,34 @@ class Bound:
         ]
         first = 1 if overlaps else len(chosen)
         chosen[:first] = [replace(launch, overlaps=False) for launch in chosen[:first]]
-        used = {root for launch in chosen for _, root, _ in launch.pointers}
+        used = {root for launch in chosen for root in launch.roots}
         return replace(self, launches=tuple(chosen), zeroed=tuple(zero for zero in self.zeroed if zero[0] in used))
+
+    def pooled(self, inputs: int) -> Bound:
+        """With one tensor of bytes for all memory that is no result's and no counter's; none for what is not used.
+
+        The roots are the ``inputs``, those of results, the workspace, and the counters.
+        """
+        used = {root for launch in self.launches for root in launch.roots}
+        results, counters = {place.root for place in self.results}, dict(self.zeroed)
+        roots = range(inputs, inputs + len(self.allocated))
+        kept = [root for root in roots if root in results]
+        moved = {root: (number, 0) for number, root in enumerate((*range(inputs), *kept))}
+        workspace, size = len(moved), 0
+        for root in (root for root in roots if root in used and root not in results and root not in counters):
+            spec, shape = self.allocated[root - inputs]
+            moved[root] = workspace, size
+            size += -(-math.prod(shape) * BYTES[spec.dtype] // _APART) * _APART
+        first_counter = workspace + bool(size)
+        moved |= {root: (number, 0) for number, root in enumerate(counters, first_counter)}
+        more = ((TensorSpec("workspace", "i8", ("bytes",), (size,)), (size,)),) if size else ()
+        found = [tuple(self.allocated[root - inputs] for root in part) for part in (kept, counters)]
+        return Bound(
+            (*found[0], *more, *found[1]),
+            tuple(launch.moved(moved) for launch in self.launches),
+            tuple(replace(place, root=moved[place.root][0]) for place in self.results),
+            tuple((moved[root][0], count) for root, count in self.zeroed),
+        )
 
 
 def _by_library(launch: BoundLaunch, planned: Planned, workspace: int) -> BoundLaunch:

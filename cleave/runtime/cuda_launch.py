@@ -68,14 +68,15 @@ class Launcher:
         self._pointers = (c_void_p * len(values))(*_addresses_in(self.values))
         self._kept: dict[int, Any] = {}
         extended, plain = driver.launch_functions
+        function = c_void_p.from_param(shape.function)  # what ctypes makes of an argument, made once
         if extended is not None:
             self._config, self._stream = _configured(shape)
-            start = partial(extended, byref(self._config), c_void_p(shape.function))
+            start = partial(extended, byref(self._config), function)
         else:
             self._stream = c_void_p()
-            sizes = map(c_uint, (*shape.grid, shape.threads, 1, 1, shape.shared))
-            start = partial(plain, c_void_p(shape.function), *sizes, self._stream)
-        self._start = partial(start, self._pointers, None)
+            sizes = map(c_uint.from_param, (*shape.grid, shape.threads, 1, 1, shape.shared))
+            start = partial(plain, function, *sizes, self._stream)
+        self._start = partial(start, byref(self._pointers), None)
 
     def point(self, parameter: int, address: int, owner: Any) -> None:
         """Let a parameter lie in the host's memory at ``address``, which ``owner`` keeps."""
@@ -84,8 +85,7 @@ class Launcher:
     def __call__(self, stream: int) -> None:
         """Start the kernel on ``stream`` (0: the default one); returns at once."""
         self._stream.value = stream
-        status = self._start()
-        if status:
+        if status := self._start():
             self._failed(status)
 
     def _failed(self, status: int) -> None:
@@ -115,14 +115,15 @@ MapOf = Callable[[BoundLaunch, Described, int, int], TensorMap]
 """The tensor map of a launch's description number so many, at an address."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _DescribedAt:
-    """A tensor descriptor of a launch; ``known`` has the tensor maps by address."""
+    """A tensor descriptor of a launch, now of a tensor at ``address``; ``known`` has the tensor maps by address."""
 
     launch: BoundLaunch
     launcher: Launcher | ProductLauncher
     entry: Described
     number: int
+    address: int | None = None
     known: dict[int, TensorMap] = field(default_factory=dict[int, TensorMap])
 
     def fill(self, address: int, map_of: MapOf) -> None:
@@ -132,6 +133,7 @@ class _DescribedAt:
                 self.known.clear()
             found = self.known[address] = map_of(self.launch, self.entry, self.number, address)
         self.launcher.point(self.entry.parameter, found.address, found)
+        self.address = address
 
 
 class Slot:
@@ -161,9 +163,13 @@ class Slot:
 
     def fill(self, addresses: Sequence[int]) -> None:
         """Put in the addresses of all roots."""
-        self._write(self.table, 0, *addresses, *[addresses[root] + offset for root, offset in self._parts])
+        if self._parts:  # most calls have none
+            addresses = [*addresses, *[addresses[root] + offset for root, offset in self._parts]]
+        self._write(self.table, 0, *addresses)
         for described, root, offset in self._described:
-            described.fill(addresses[root] + offset, self._map_of)
+            address = addresses[root] + offset
+            if address != described.address:
+                described.fill(address, self._map_of)
 
     def launch(self, stream: int) -> None:
         for launcher in self._launchers:

@@ -4,37 +4,35 @@ strides, types and sizes need not.
 
 from __future__ import annotations
 
-import math
-import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES
-from cleave.runtime.layout import BYTES, Layout
+from cleave.runtime.layout import Layout
 
 if TYPE_CHECKING:
     from cleave.runtime.cuda import Program
     from cleave.runtime.cuda_launch import Ready
 
 _LIMIT = 1024
-_APART = 256
-"""Bytes: of this the pieces of a workspace are multiples."""
 
 
 @dataclass(frozen=True)
 class _Torch:
     """What a call needs of PyTorch: the functions that the code of its own compiler calls, where it has them.
 
-    ``empty`` takes a shape, strides and a type, and allocates on the current GPU.
+    ``empty`` takes a shape, strides and a type, and allocates on the current GPU. ``guards`` takes tensors, and says of
+    others whether they are of the same types, shapes, strides and places; None where PyTorch has none.
     """
 
     module: Any
     current_device: Callable[[], int]
     current_stream: Callable[[int], int]
     empty: Callable[[tuple[int, ...], tuple[int, ...], Any], Any]
+    guards: Any
 
     @staticmethod
     def of(torch: Any) -> _Torch:
@@ -49,7 +47,20 @@ class _Torch:
             _within(torch, "_C._cuda_getDevice") or torch.cuda.current_device,
             _within(torch, "_C._cuda_getCurrentRawStream") or stream,
             _within(torch, "_C._dynamo.guards._empty_strided_cuda") or empty,
+            _within(torch, "_C._dynamo.guards.TensorGuards"),
         )
+
+    def alike(self, tensors: Sequence[Any]) -> Callable[..., bool]:
+        """Whether others are like these, in one call; never where PyTorch cannot tell."""
+        try:
+            found = self.guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+            return found if found(*tensors) and not found(*map(repr, range(len(tensors)))) else _never
+        except (TypeError, RuntimeError):  # a PyTorch that has none, or other ones
+            return _never
+
+
+def _never(*tensors: Any) -> bool:
+    return False
 
 
 def _within(module: Any, path: str) -> Any:
@@ -59,64 +70,84 @@ def _within(module: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class _Known:
-    """What to launch on GPU number ``index``.
+    """What to launch on GPU number ``index`` for ``count`` tensors that are ``alike`` those it was made for.
 
-    ``new``: (root, shape, strides, PyTorch's type) of new tensors. Other new memory is allocated together, in
-    ``workspace`` bytes, of which ``pieces`` has (root, offset). ``only``: the root that is the one result.
+    The roots of what is ``ready`` are the tensors, the ``new`` ones (shape, strides, PyTorch's type), and ``counters``
+    many counters. ``whole``: the one result is the first of the new ones.
     """
 
     torch: _Torch
     program: Program
     ready: Ready
     index: int
-    new: tuple[tuple[int, tuple[int, ...], tuple[int, ...], Any], ...]
-    pieces: tuple[tuple[int, int], ...]
-    workspace: int
-    only: int | None
+    count: int
+    alike: Callable[..., bool]
+    new: tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]
+    counters: int
+    whole: bool
 
     @staticmethod
-    def of(torch: Any, program: Program, ready: Ready, first: Any) -> _Known:
+    def of(torch: Any, program: Program, ready: Ready, tensors: Sequence[Any]) -> _Known:
         """For inputs of which the first is a tensor on the GPU."""
-        bound = ready.bound
-        ours, counters = {place.root for place in bound.results}, {root for root, _ in bound.zeroed}
-        new: list[tuple[int, tuple[int, ...], tuple[int, ...], Any]] = []
-        pieces: list[tuple[int, int]] = []
-        workspace = 0
-        for root, (spec, shape) in enumerate(bound.allocated, len(program.plan.arguments)):
-            if root in ours:
-                new.append((root, shape, Layout.row_major(shape).strides, getattr(torch, TORCH_DTYPES[spec.dtype])))
-            elif root not in counters:
-                pieces.append((root, workspace))
-                workspace += -(-math.prod(shape) * BYTES[spec.dtype] // _APART) * _APART
-        only = bound.results[0].root if len(bound.results) == 1 and bound.results[0].whole else None
-        quick, index = _Torch.of(torch), first.get_device()
-        return _Known(quick, program, ready, index, tuple(new), tuple(pieces), workspace, only)
+        quick, count = _Torch.of(torch), len(tensors)
+        bound = ready.bound.pooled(count)
+        counters = len(bound.zeroed)
+        new = tuple(
+            (shape, Layout.row_major(shape).strides, getattr(torch, TORCH_DTYPES[spec.dtype]))
+            for spec, shape in bound.allocated[: len(bound.allocated) - counters]
+        )
+        whole = [(place.root, place.whole) for place in bound.results] == [(count, True)]
+        index, alike = tensors[0].get_device(), quick.alike(tensors)
+        own = replace(ready, bound=bound, free=[])
+        return _Known(quick, program, own, index, count, alike, new, counters, whole)
 
-    def __call__(self, tensors: Sequence[Any], addresses: list[int], stream: int | None) -> Any:
-        """One result or a tuple of them, computed on ``stream`` or the current one of the current GPU."""
-        ready, count, empty = self.ready, len(self.ready.bound.allocated), self.torch.empty
-        owners = [*tensors, *(None,) * count]
-        addresses += (0,) * count
-        for root, shape, strides, dtype in self.new:
-            made = owners[root] = empty(shape, strides, dtype)
-            addresses[root] = made.data_ptr()
-        if self.workspace:
-            workspace = empty((self.workspace,), (1,), self.torch.module.uint8)
-            start = workspace.data_ptr()
-            for root, offset in self.pieces:
-                owners[root], addresses[root] = workspace, start + offset
-        where = self.torch.current_stream(self.index) if stream is None else stream
-        if ready.bound.zeroed:
-            self.program.count(ready, addresses, owners, where, self._allocate)
-        self.program.run(ready, addresses, where)
-        if self.only is not None:
-            return owners[self.only]
-        results = tuple(place.of(owners[place.root]) for place in ready.bound.results)
+    def __call__(self, tensors: Sequence[Any], stream: int | None) -> Any:
+        """One result or a tuple of them, computed on ``stream`` or the current one; None for what is not aligned."""
+        addresses: list[int] = []
+        bits = 0
+        for tensor in tensors:
+            address = tensor.data_ptr()
+            addresses.append(address)
+            bits |= address
+        if bits % ALIGNMENT:
+            return None
+        torch, empty = self.torch, self.torch.empty
+        if torch.current_device() != self.index:
+            with torch.module.cuda.device(self.index):
+                return self(tensors, stream)
+        where = torch.current_stream(self.index)
+        if stream is None or stream == where:
+            made = [empty(shape, strides, dtype) for shape, strides, dtype in self.new]
+        else:
+            where = stream
+            with on_stream(torch.module, stream, self.index):
+                made = [empty(shape, strides, dtype) for shape, strides, dtype in self.new]
+        for tensor in made:
+            addresses.append(tensor.data_ptr())
+        if self.counters:
+            self._count(addresses, where)
+        self.program.run(self.ready, addresses, where)
+        return made[0] if self.whole else self._results((*tensors, *made))
+
+    def _count(self, addresses: list[int], stream: int) -> None:
+        """Add where the counters are."""
+
+        def allocate(shape: tuple[int, ...], dtype: str) -> Any:
+            with on_stream(self.torch.module, stream, self.index):
+                kind = getattr(self.torch.module, TORCH_DTYPES[dtype])
+                return self.torch.empty(shape, Layout.row_major(shape).strides, kind)
+
+        addresses += (0,) * self.counters
+        self.program.count(self.ready, addresses, [None] * len(addresses), stream, allocate)
+
+    def _results(self, owners: Sequence[Any]) -> Any:
+        results = tuple(place.of(owners[place.root]) for place in self.ready.bound.results)
         return results[0] if len(results) == 1 else results
 
-    def _allocate(self, shape: tuple[int, ...], dtype: str) -> Any:
-        kind = getattr(self.torch.module, TORCH_DTYPES[dtype])
-        return self.torch.empty(shape, Layout.row_major(shape).strides, kind)
+
+def on_stream(torch: Any, stream: int, device: Any) -> Any:
+    """Where PyTorch's new tensors are the stream's: what it frees then waits for the launches there."""
+    return torch.cuda.stream(torch.cuda.ExternalStream(stream, device))
 
 
 class Remembered:
@@ -124,30 +155,31 @@ class Remembered:
 
     def __init__(self) -> None:
         self._known: dict[Any, _Known] = {}
+        self._last: _Known | None = None  # of those without sizes
 
     def call(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, stream: int | None) -> Any:
         """One result or a tuple of them, computed on ``stream`` or the current one; None for a call not known."""
-        found = self._known.get(_key(tensors, sizes))
-        if found is None:
-            return None
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        if reduce(operator.or_, addresses) % ALIGNMENT:
-            return None
-        if found.torch.current_device() == found.index:
-            return found(tensors, addresses, stream)
-        with found.torch.module.cuda.device(found.index):
-            return found(tensors, addresses, stream)
+        found = self._last
+        if found is None or sizes or len(tensors) != found.count or not found.alike(*tensors):
+            found = self._known.get(_key(tensors, sizes))
+            if found is None:
+                return None
+            if not sizes:
+                self._last = found
+        return found(tensors, stream)
 
     def keep(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, program: Program, ready: Ready) -> None:
         """Remember that ``program``, on the current GPU, takes such tensors, with what is ready for them."""
         if len(self._known) >= _LIMIT:
             self._known.clear()
-        self._known[_key(tensors, sizes)] = _Known.of(sys.modules["torch"], program, ready, tensors[0])
+        self._known[_key(tensors, sizes)] = _Known.of(sys.modules["torch"], program, ready, tensors)
 
 
 def _key(tensors: Sequence[Any], sizes: Mapping[str, int] | None) -> Any:
-    """None, which no call is kept under, for what is no tensor of PyTorch."""
+    """None, which no call is kept under, for what is no tensor of PyTorch, or one of numbers yet to be negated."""
     try:
+        if any(tensor.is_neg() for tensor in tensors):
+            return None
         layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()) for tensor in tensors]
     except (AttributeError, TypeError):
         return None

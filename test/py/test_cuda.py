@@ -3,124 +3,36 @@
 from __future__ import annotations
 
 import ctypes
-import math
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cuda_stub import (
+    KERNELS,
+    SHARED,
+    SPLIT_K,
+    WORKSPACE,
+    FakeTensor,
+    Memory,
+    Stub,
+    W,
+    X,
+    library,
+    package_of,
+    spec,
+    stub,
+)
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Call, Kernel, Program
 from cleave.runtime.cuda_driver import Driver
-from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
-from cleave.runtime.package import Package, Variant
+from cleave.runtime.cuda_launch import Launcher
+from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec, View
 
-X, W, WORKSPACE = 2**32, 2**33, 2**34
-
-
-@dataclass
-class FakeTensor:
-    """As much of a PyTorch tensor as is looked at."""
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: str = "torch.float16"
-    strides: tuple[int, ...] | None = None
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def stride(self) -> tuple[int, ...]:
-        if self.strides is not None:
-            return self.strides
-        strides, step = [], 1
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step *= extent
-        return tuple(reversed(strides))
-
-    def reshape(self, shape: int | Sequence[int]) -> FakeTensor:
-        return replace(self, shape=(math.prod(self.shape),) if isinstance(shape, int) else tuple(shape))
-
-    def __getitem__(self, part: slice) -> FakeTensor:
-        return replace(self, address=self.address + 2 * part.start, shape=(part.stop - part.start,))
-
-
-@dataclass
-class Memory:
-    """An allocator that hands out addresses in order."""
-
-    given: list[FakeTensor] = field(default_factory=list)
-
-    def __call__(self, shape: tuple[int, ...], dtype: str) -> FakeTensor:
-        name = {"f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32", "i8": "torch.int8"}[dtype]
-        self.given.append(FakeTensor(WORKSPACE + 2**20 * len(self.given), shape, name))
-        return self.given[-1]
-
-
-class Stub:
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-        self.library.stub_log.restype = ctypes.c_char_p
-        self.reset()
-        self.driver = Driver(str(path))
-
-    def reset(self, failing: str = "", status: int = 0) -> None:
-        self.library.stub_reset(failing.encode(), status)
-
-    @property
-    def log(self) -> list[str]:
-        return self.library.stub_log().decode().splitlines()
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stub") / "libcuda.so"
-    source = Path(__file__).parent / "stub_cuda.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", path, source], check=True)
-    return path
-
-
-@pytest.fixture
-def stub(library: Path) -> Iterator[Stub]:
-    stub = Stub(library)
-    yield stub
-    stub.reset()
-
-
-def spec(name: str, dims: str, dtype: str = "f16", **extents: int) -> TensorSpec:
-    names = tuple(dims.split())
-    return TensorSpec(name, dtype, names, tuple(extents.get(dim) for dim in names))
-
-
-PARTS = ("s", "t=ceildiv(k, s)")
-ARGUMENTS = ("in:0", "in:1", "in:2", "size:m", "size:ceildiv(k, s)")
-SPLIT_K = LaunchPlan(
-    "f",
-    (spec("x", "m k"), spec("w", "k n", n=64)),
-    (
-        View("w", ("k",), PARTS, TensorSpec("ws", "f16", (*PARTS, "n"), (None, None, 64))),
-        Alloc(TensorSpec("part", "f32", ("m", "s", "n"), (None, None, 64))),
-        Launch("parts", ("s*ceildiv(m, 16)", "1"), ("x", "ws", "part"), ("part",), ARGUMENTS, 8),
-        Alloc(spec("out", "m n", n=64)),
-        Launch("sum", ("m",), ("part", "out"), ("out",), ("in:0", "in:1", "size:s")),
-    ),
-    ("out",),
-    ("1 <= s",),
-    {"n": 64},
-    "in.mlir:3:1",
-)  # fmt: skip
-KERNELS = {
-    "parts": Kernel("parts", b"parts:8,8,8,4,4,8,8", 100_000, 8),
-    "sum": Kernel("sum", b"sum:8,8,4,8,8", 1024, 4),
-}
+__all__ = ["library", "stub"]
 
 
 def call(stub: Stub, x: Any = None, memory: Any = None, s: int = 4) -> list[Any]:
@@ -194,18 +106,25 @@ def test_what_is_remembered_is_of_the_same_shapes_strides_types_and_sizes(stub: 
             program([bad, w], memory, 0, {"s": 4})
 
 
-def test_threads_have_parameters_of_their_own(stub: Stub) -> None:
+def test_threads_have_parameters_of_their_own(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each launch has the addresses of its own call, whichever thread was here before."""
     program, w = Program(SPLIT_K, KERNELS, stub.driver), FakeTensor(W, (100, 64))
+    current: dict[int, int] = {}
     seen: list[bool] = []
+
+    def launched(launcher: Launcher, stream: int) -> None:
+        time.sleep(0)  # others run
+        if launcher._shape.name == "parts":
+            seen.append(ctypes.c_int64.from_address(launcher._pointers[0]).value == current[stream])
+
+    monkeypatch.setattr(Launcher, "__call__", launched)
 
     def work(number: int) -> None:
         for step in range(200):
             x = FakeTensor(X + 2**16 * (200 * number + step), (33, 100))
-            slot = program.ready([x, w], {"s": 4})
-            filled = program._filled(slot, [x.address, W, WORKSPACE, WORKSPACE + 2**20])
-            seen.append(filled.table[0] == x.address)
-            slot.free.append(filled)
+            current[number] = x.address
+            ready = program.ready([x, w], {"s": 4})
+            program.run(ready, [x.address, W, WORKSPACE, WORKSPACE + 2**20], number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -328,17 +247,6 @@ def test_launches_overlap_with_the_one_ahead_in_their_call(stub: Stub) -> None:
     assert starts == ["launch parts", "with 6 = 1: launch sum"]
 
 
-SHARED = replace(
-    SPLIT_K,
-    steps=(
-        *(step for step in SPLIT_K.steps if not isinstance(step, Launch)),
-        Alloc(TensorSpec("counters", "i32", ("g=ceildiv(m, 16)",), (None,)), zeroed=True),
-        Launch("all", ("s*ceildiv(m, 16)",), ("x", "counters"), ("counters",), ("in:0", "in:1"), cooperative=True),
-        *(replace(step, unless="all") for step in SPLIT_K.steps if isinstance(step, Launch)),
-    ),
-)
-
-
 def shared_call(stub: Stub, s: int) -> Call:
     kernels = {**KERNELS, "all": Kernel("all", b"all:8,8,8,8", 0, 4)}
     program = Program(SHARED, kernels, stub.driver)
@@ -397,98 +305,7 @@ def test_no_driver_says_so() -> None:
         Driver("libcuda-that-is-not-there.so.1")
 
 
-# --- calls with PyTorch's tensors ------------------------------------------------------------------------------------
-
-
-class TorchTensor(FakeTensor):
-    device = "cuda:0"
-    is_cuda = True
-
-    def get_device(self) -> int:
-        return 0
-
-    def is_contiguous(self) -> bool:
-        return True
-
-    def clone(self, memory_format: str) -> TorchTensor:
-        return TorchTensor(2 * self.address // 32 * 16, self.shape, self.dtype)
-
-
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """A module ``torch`` with a stream of its own; what it allocates."""
-    memory = Memory()
-
-    def empty(shape: tuple[int, ...], dtype: str, device: Any) -> TorchTensor:
-        made = memory(shape, {"float16": "f16", "float32": "f32", "uint8": "i8"}[dtype])
-        return TorchTensor(made.address, shape, made.dtype)
-
-    cuda = SimpleNamespace(
-        device=lambda device: nullcontext(),
-        stream=lambda stream: nullcontext(),
-        current_stream=lambda *index: SimpleNamespace(cuda_stream=77),
-        current_device=lambda: 0,
-    )
-    module = SimpleNamespace(
-        Tensor=TorchTensor,
-        cuda=cuda,
-        empty=empty,
-        float16="float16",
-        float32="float32",
-        uint8="uint8",
-        contiguous_format="",
-    )
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return memory
-
-
-def package_of(stub: Stub, monkeypatch: pytest.MonkeyPatch, *plans: LaunchPlan) -> Package:
-    for module in ("programs", "cuda"):
-        monkeypatch.setattr(f"cleave.runtime.{module}.shared_driver", lambda: stub.driver)
-    binaries = {"sm_90": KERNELS}
-    return Package("f", tuple(Variant(plan, {}, binaries, label=str(n)) for n, plan in enumerate(plans)))
-
-
-def test_later_calls_launch_what_the_first_did(stub: Stub, torch: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    package, w = package_of(stub, monkeypatch, SPLIT_K), TorchTensor(W, (100, 64))
-    for x, s in ((X, 4), (3 * X, 4), (X, 5), (X + 8, 4)):
-        package(TorchTensor(x, (33, 100)), w, sizes={"s": s})
-    launches = [line.partition(": ")[2].split() for line in stub.log if line.startswith("launch parts")]
-    assert [launch[0] for launch in launches] == [str(x) for x in (X, 3 * X, X, X)]  # the last one is a copy, aligned
-    assert [launch[4] for launch in launches] == ["25", "25", "20", "25"]
-    assert len({launch[2] for launch in launches}) == 4, "new memory for each call"
-    with pytest.raises(CleaveError, match="dimension 'k' is 100 in x and 99 in w"):
-        package(TorchTensor(X, (33, 100)), TorchTensor(W, (99, 64)), sizes={"s": 4})
-
-
-@pytest.mark.parametrize("plan", [SPLIT_K, SHARED], ids=["plain", "counters"])
-def test_a_thread_that_has_not_used_the_gpu_yet_launches(
-    stub: Stub, torch: Memory, monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan
-) -> None:
-    """The driver has a current context for each thread, and a remembered call asks for none."""
-    monkeypatch.setitem(KERNELS, "all", Kernel("all", b"all:8,8,8,8", 0, 4))
-    package, tensors = package_of(stub, monkeypatch, plan), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
-    package(*tensors, sizes={"s": 2})
-    before = [line.partition(" stream")[0] for line in stub.log if "launch" in line]
-    stub.library.stub_reset(b"", 0)
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(package(*tensors, sizes={"s": 2})))
-    thread.start()
-    thread.join()
-    assert results and [line.partition(" stream")[0] for line in stub.log if "launch" in line] == before
-
-
-def test_a_package_of_other_variants_remembers_nothing_of_these(
-    stub: Stub, torch: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = replace(SPLIT_K, steps=(*SPLIT_K.steps[:4], replace(SPLIT_K.steps[4], grid=("m + 1",))))
-    package, tensors = (
-        package_of(stub, monkeypatch, SPLIT_K, other),
-        (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64))),
-    )
-    package(*tensors, sizes={"s": 4})
-    replace(package, variants=package.variants[1:])(*tensors, sizes={"s": 4})
-    assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == ["33", "34"]
+# --- arrays of other libraries ----------------------------------------------------------------------------------------
 
 
 def _array(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Any:

@@ -11,8 +11,8 @@ import numpy as np
 import one_kernel
 import pytest
 from compiled import CTX, reference
+from cuda_stub import FakeTensor, Memory, Stub, library, spec, stub
 from lowered import NUMPY, lower
-from test_cuda import FakeTensor, Memory, Stub, library, spec, stub
 
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder

@@ -190,6 +190,9 @@ class _Torch:
     def is_contiguous(self) -> bool:
         return self.dense
 
+    def is_neg(self) -> bool:
+        return False
+
     def data_ptr(self) -> int:
         return self.address
 

@@ -12,8 +12,8 @@ import graphs
 import numpy as np
 import pytest
 from compiled import CTX, reference
+from cuda_stub import FakeTensor, Memory, Stub, library, stub
 from lowered import NUMPY
-from test_cuda import FakeTensor, Memory, Stub, library, stub
 
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder

@@ -1,0 +1,241 @@
+"""Calls with PyTorch's tensors that were met before, against the driver's stub and a module ``torch`` of our own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cuda_stub import KERNELS, SHARED, SPLIT_K, FakeTensor, Memory, Stub, W, X, library, package_of, spec, stub
+
+from cleave.errors import CleaveError
+from cleave.runtime.cuda import Kernel
+from cleave.runtime.cuda_bind import bind
+from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan
+from cleave.runtime.layout import BYTES, Layout
+
+__all__ = ["library", "stub"]
+
+
+class TorchTensor(FakeTensor):
+    device = "cuda:0"
+    is_cuda = True
+
+    def get_device(self) -> int:
+        return 0
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def is_neg(self) -> bool:
+        return False
+
+    def clone(self, memory_format: str) -> TorchTensor:
+        return TorchTensor(2 * self.address // 32 * 16, self.shape, self.dtype)
+
+
+class Negated(TorchTensor):
+    """What PyTorch has yet to negate, as the imaginary parts of a conjugate are."""
+
+    def is_neg(self) -> bool:
+        return True
+
+    def resolve_neg(self) -> TorchTensor:
+        return TorchTensor(self.address + 2**20, self.shape, self.dtype)
+
+
+class Guards:
+    """As PyTorch's: tensors of the same types, shapes and strides."""
+
+    def __init__(self, *tensors: TorchTensor, dynamic_dims_sizes: None, dynamic_dims_strides: None) -> None:
+        self.kinds = [self.kind(tensor) for tensor in tensors]
+        self.found: list[bool] = []
+
+    @staticmethod
+    def kind(tensor: Any) -> Any:
+        return type(tensor) is TorchTensor and (tensor.shape, tensor.stride(), tensor.dtype)
+
+    def check(self, *tensors: Any) -> bool:
+        assert len(tensors) == len(self.kinds), "PyTorch raises TypeError"
+        self.found.append(self.kinds == [self.kind(tensor) for tensor in tensors])
+        return self.found[-1]
+
+
+class Credulous(Guards):
+    """As of a PyTorch in which it means something else."""
+
+    def check(self, *tensors: Any) -> bool:
+        return True
+
+
+class Torch(SimpleNamespace):
+    """A module ``torch`` whose current stream is 77; ``given``: all that it allocated, and on which stream."""
+
+    Tensor = TorchTensor
+    float16, float32, int8, contiguous_format = "float16", "float32", "int8", ""
+
+    def __init__(self) -> None:
+        self.memory, self.given, self.streams = Memory(), [], [77]
+        self.cuda = SimpleNamespace(
+            device=lambda device: nullcontext(),
+            ExternalStream=lambda stream, device: stream,
+            stream=self.stream,
+            current_stream=lambda *index: SimpleNamespace(cuda_stream=self.streams[-1]),
+            current_device=lambda: 0,
+        )
+
+    @contextmanager
+    def stream(self, stream: int) -> Iterator[None]:
+        self.streams.append(stream)
+        yield
+        self.streams.pop()
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: Any) -> TorchTensor:
+        made = self.memory(shape, {"float16": "f16", "float32": "f32", "int8": "i8"}[dtype])
+        self.given.append((made.address, self.streams[-1]))
+        return TorchTensor(made.address, shape, made.dtype)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    found = Torch()
+    monkeypatch.setitem(sys.modules, "torch", found)
+    return found
+
+
+def test_later_calls_launch_what_the_first_did(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, w = package_of(stub, monkeypatch, SPLIT_K), TorchTensor(W, (100, 64))
+    for x, s in ((X, 4), (3 * X, 4), (X, 5), (X + 8, 4)):
+        package(TorchTensor(x, (33, 100)), w, sizes={"s": s})
+    launches = [line.partition(": ")[2].split() for line in stub.log if line.startswith("launch parts")]
+    assert [launch[0] for launch in launches] == [str(x) for x in (X, 3 * X, X, X)]  # the last one is a copy, aligned
+    assert [launch[4] for launch in launches] == ["25", "25", "20", "25"]
+    assert len({launch[2] for launch in launches}) == 4, "new memory for each call"
+    with pytest.raises(CleaveError, match="dimension 'k' is 100 in x and 99 in w"):
+        package(TorchTensor(X, (33, 100)), TorchTensor(W, (99, 64)), sizes={"s": 4})
+
+
+@pytest.mark.parametrize("plan", [SPLIT_K, SHARED], ids=["plain", "counters"])
+def test_a_thread_that_has_not_used_the_gpu_yet_launches(
+    stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan
+) -> None:
+    """The driver has a current context for each thread, and a remembered call asks for none."""
+    monkeypatch.setitem(KERNELS, "all", Kernel("all", b"all:8,8,8,8", 0, 4))
+    package, tensors = package_of(stub, monkeypatch, plan), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
+    package(*tensors, sizes={"s": 2})
+    before = [line.partition(" stream")[0] for line in stub.log if "launch" in line]
+    stub.library.stub_reset(b"", 0)
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(package(*tensors, sizes={"s": 2})))
+    thread.start()
+    thread.join()
+    assert results and [line.partition(" stream")[0] for line in stub.log if "launch" in line] == before
+
+
+def test_a_package_of_other_variants_remembers_nothing_of_these(
+    stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(SPLIT_K, steps=(*SPLIT_K.steps[:4], replace(SPLIT_K.steps[4], grid=("m + 1",))))
+    package, tensors = (
+        package_of(stub, monkeypatch, SPLIT_K, other),
+        (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64))),
+    )
+    package(*tensors, sizes={"s": 4})
+    replace(package, variants=package.variants[1:])(*tensors, sizes={"s": 4})
+    assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == ["33", "34"]
+
+
+ROWS = LaunchPlan(
+    "rows",
+    (spec("x", "m k"), spec("y", "m k")),
+    (Alloc(spec("out", "m k")), Launch("sum", ("m",), ("x", "y", "out"), ("out",), ("in:0", "in:2", "size:k"))),
+    ("out",),
+)
+
+
+@pytest.mark.parametrize("guards", [Guards, Credulous, None])
+def test_tensors_like_the_last_ones_and_others(
+    stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch, guards: Any
+) -> None:
+    torch._C = SimpleNamespace(_dynamo=SimpleNamespace(guards=SimpleNamespace(TensorGuards=guards)))
+    package = package_of(stub, monkeypatch, ROWS)
+    pairs = [TorchTensor(X, (3, 8)), TorchTensor(W, (3, 8))], [TorchTensor(X, (4, 16)), TorchTensor(W, (4, 16))]
+    for number in (0, 0, 1, 1, 0, 1, 0):
+        stub.reset()
+        package(*pairs[number])
+        grid, width = (("grid 3", " 8 0 0"), ("grid 4", " 16 0 0"))[number]
+        assert grid in stub.log[-1] and stub.log[-1].endswith(width), number
+    assert len(package._remembered._known) == 2
+    for wrong in ([*pairs[0], pairs[0][0]], pairs[0][:1], [pairs[0][0], pairs[1][1]], [pairs[0][0], 1.0]):
+        with pytest.raises(CleaveError):
+            package(*wrong)
+    stub.reset()
+    package(TorchTensor(X + 8, (3, 8)), pairs[0][1])
+    assert f": {X} " in stub.log[-1], "a copy, aligned"
+    package(Negated(X, (3, 8)), pairs[0][1])
+    assert f": {X + 2**20} " in stub.log[-1]
+
+
+def test_what_is_alike_is_told_in_one_call(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._C = SimpleNamespace(_dynamo=SimpleNamespace(guards=SimpleNamespace(TensorGuards=Guards)))
+    package, pair = package_of(stub, monkeypatch, ROWS), [TorchTensor(X, (3, 8)), TorchTensor(W, (3, 8))]
+    package(*pair), package(*pair)
+    monkeypatch.setattr("cleave.runtime.remembered._key", None)
+    package(*pair)
+    assert [line.split()[3] for line in stub.log if "launch" in line] == ["3"] * 3
+
+
+@pytest.mark.parametrize("plan", [SPLIT_K, SHARED], ids=["plain", "counters"])
+def test_new_memory_is_the_streams(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan) -> None:
+    """What PyTorch frees on one stream it gives to the next call there, which must not run beside this one."""
+    monkeypatch.setitem(KERNELS, "all", Kernel("all", b"all:8,8,8,8", 0, 4))
+    package, tensors = package_of(stub, monkeypatch, plan), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
+    for stream in (None, None, 78, 501, 77):  # the first call, and remembered ones; 501 is capturing a graph
+        torch.given.clear()
+        stub.reset()
+        package(*tensors, sizes={"s": 2}, stream=stream)
+        assert {where for _, where in torch.given} == {stream or 77}
+        assert all(f"stream {stream or 77}:" in line for line in stub.log if "launch" in line)
+        own = {str(address) for address, _ in torch.given}
+        used = {word for line in stub.log if "launch" in line for word in line.partition(": ")[2].split()}
+        assert plan is SHARED or own <= used
+    package = package_of(stub, monkeypatch, plan)
+    torch.given.clear()
+    package(*tensors, sizes={"s": 2}, stream=79)
+    assert torch.given and {where for _, where in torch.given} == {79}, "the first call"
+
+
+def test_pooled_memory_is_apart() -> None:
+    """Each root that is used has bytes of its own; tensors, results and counters stay whole."""
+    inputs = 2
+    for m, s in itertools.product((1, 33, 100), (1, 4)):
+        bound = bind(SHARED, [Layout.row_major((m, 100)), Layout.row_major((100, 64))], {"s": s})
+        for fits in (False, True):
+            chosen = bound.on_gpu(lambda launch, fits=fits: fits, overlaps=False)
+            pooled = chosen.pooled(inputs)
+            places = {
+                old[1]: (new[1], new[2] - old[2])
+                for before, after in zip(chosen.launches, pooled.launches, strict=True)
+                for old, new in zip(before.pointers, after.pointers, strict=True)
+            }
+            sizes = [math.prod(shape) * BYTES[spec.dtype] for spec, shape in pooled.allocated]
+            taken: dict[int, list[tuple[int, int]]] = {}
+            for root, (number, offset) in places.items():
+                if root < inputs:
+                    assert (number, offset) == (root, 0)
+                    continue
+                spec_, shape = chosen.allocated[root - inputs]
+                size = math.prod(shape) * BYTES[spec_.dtype]
+                assert offset % 256 == 0 and offset + size <= sizes[number - inputs]
+                assert all(end <= offset or offset + size <= start for start, end in taken.get(number, []))
+                taken.setdefault(number, []).append((offset, offset + size))
+            assert [place.layout for place in pooled.results] == [place.layout for place in chosen.results]
+            assert len(pooled.zeroed) == len(chosen.zeroed) == fits
+            assert all(root - inputs == len(sizes) - 1 for root, _ in pooled.zeroed)
