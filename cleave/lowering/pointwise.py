@@ -158,14 +158,38 @@ def only_narrowed(value: ir.Value) -> bool:
 def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     """x·log2(e), aligned; a constant that x was multiplied by, for this use only, is folded into the factor.
 
-    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers.
+    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers. Not where what
+    is subtracted is one number for many elements, as a row's maximum is: then one multiply-add does both, and what
+    rounding leaves is a factor that all of them have in common, as small as that of the difference's own rounding.
     """
-    tile, factor = lookup(x), LOG2E
+    from_many = _difference(x, lookup)
+    if from_many is None:
+        tile, factor = _factored(x, lookup) if len(list(x.uses)) == 1 else (lookup(x), LOG2E)
+        value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
+        return aligned(replace(tile, value=value), layout.names, layout.shape).value
+    many, few = from_many
+    tile, factor = _factored(many, lookup)
+    value = aligned(tile, layout.names, layout.shape).value
+    less = tt.same("arith.mulf", few.value, tt.constant_like(few.value, -LOG2E))
+    less = aligned(replace(few, value=less), layout.names, layout.shape).value
+    return tt.same("math.fma", value, tt.constant_like(value, factor), less)
+
+
+def _factored(x: ir.Value, lookup: Lookup) -> tuple[Tile, float]:
+    """The tile and the factor of which x·log2(e) is the product."""
     product = constant_product(x)
-    if product and len(list(x.uses)) == 1:
-        tile, factor = lookup(product[0]), LOG2E * product[1]
-    value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
-    return aligned(replace(tile, value=value), layout.names, layout.shape).value
+    return (lookup(product[0]), LOG2E * product[1]) if product else (lookup(x), LOG2E)
+
+
+def _difference(x: ir.Value, lookup: Lookup) -> tuple[ir.Value, Tile] | None:
+    """What ``x`` is the difference of, for one use only, if its second side has fewer elements."""
+    owner = x.owner
+    if isinstance(owner, ir.Block) or owner.name != "cleave.sub" or len(list(x.uses)) != 1:
+        return None
+    many, few = owner.operands
+    tiles = lookup(many), lookup(few)
+    fewer = math.prod(tiles[1].shape) < math.prod(tiles[0].shape)
+    return (many, tiles[1]) if fewer and all(tile.element == "f32" for tile in tiles) else None
 
 
 def constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:

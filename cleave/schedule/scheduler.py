@@ -15,6 +15,7 @@ from cleave.errors import CleaveError
 from cleave.schedule.agreement import kernels_that_agree
 from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, known_of, launch_time, program_cost
+from cleave.schedule.depth_parts import in_whole_tiles
 from cleave.schedule.explore import Score
 from cleave.schedule.free_symbols import free_symbols
 from cleave.schedule.part_lengths import in_whole_vectors, part_lengths
@@ -150,7 +151,7 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
 
 
 def _schedulable(graph: Graph, options: ScheduleOptions) -> Graph:
-    return in_memory_order(in_whole_vectors(graph, options.sizes))
+    return in_memory_order(in_whole_tiles(in_whole_vectors(graph, options.sizes)))
 
 
 def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:
