@@ -15,7 +15,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.dims import NO_FACTS, Answer, Dim, Facts, Size, const, parse, sym
 from cleave.dialects.size import from_atom
-from cleave.dialects.tensor_type import TensorType
+from cleave.dialects.tensor_type import TensorType, number_of
 from cleave.errors import CleaveError
 
 
@@ -208,6 +208,7 @@ class GraphBuilder:
         self.facts = facts if isinstance(facts, Facts) else Facts.parse(tuple(facts))
         self.extents = dict(extents or {})
         self.inputs: list[Value] = []
+        self.made: dict[str, Dim] = {}  # the dims that ops gave, each as the last one did
         self._known: tuple[dict[str, int], Facts] = {}, self.facts
 
     def input(self, dims: str | Sequence[Dim], dtype: str, location: str | None = None) -> Value:
@@ -244,7 +245,17 @@ class GraphBuilder:
         dims = result.dims if order is None else tuple(Dim(n, result.size(n)) for n in order)
         result = TensorType(dims, dtype or result.dtype)
         ops.check_result(name, types, attrs, result, facts)
+        self.made |= {dim.name: dim for dim in result.dims}
         return Value(name, operands, result, attrs, location)
+
+    def known_dims(self) -> dict[str, Dim]:
+        """Of arguments and what was made of them."""
+        return self.made | {dim.name: dim for value in self.inputs for dim in value.dims}
+
+    def known_symbols(self) -> set[str]:
+        """Of these dims' sizes and of facts."""
+        sizes = {symbol for dim in self.known_dims().values() for symbol in dim.size.symbols}
+        return sizes | {word for text in self.facts.texts for word in _words(text)}
 
     def _facts(self) -> Facts:
         """The facts, static extents among them."""
@@ -253,7 +264,8 @@ class GraphBuilder:
         return self._known[1]
 
     def constant(self, value: float | int | bool, dtype: str, dims: Sequence[Dim] = ()) -> Value:
-        return Value("constant", (), TensorType(tuple(dims), dtype), {"value": value})
+        """CleaveError for a number that is none of the type."""
+        return Value("constant", (), TensorType(tuple(dims), dtype), {"value": number_of(value, dtype)})
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
         if name.rstrip("_") in ops.OPS:

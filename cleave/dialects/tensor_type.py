@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cleave.dialects.dims import Answer, Dim, Facts, Size
 from cleave.errors import CleaveError
@@ -36,6 +38,35 @@ class TensorType(NamedTuple):
 
 def is_float(dtype: str) -> bool:
     return dtype in FLOATS
+
+
+def number_of(value: Any, dtype: str) -> float | int | bool:
+    """A constant's number. CleaveError for one that the type has not: too large, or none of its integers."""
+    try:
+        return _as_float(float(value), dtype) if is_float(dtype) else _as_integer(operator.index(value), dtype)
+    except (TypeError, ValueError):
+        if isinstance(value, float):
+            raise CleaveError(f"{value} is a float beside elements of {dtype}", notes=(_CAST_FOR_FLOAT,)) from None
+        raise CleaveError(f"{value!r} is no number for elements of {dtype}") from None
+    except OverflowError:
+        raise CleaveError(f"the number is too large for {dtype}") from None
+
+
+_CAST_FOR_FLOAT = 'write an integer, or astype("f32") on the tensor'
+
+
+def _as_float(number: float, dtype: str) -> float:
+    struct.pack("<d" if dtype == "f64" else "<f", number)
+    return number
+
+
+def _as_integer(number: int, dtype: str) -> int | bool:
+    bits = {"i1": 1, "index": 64}.get(dtype) or int(dtype[1:])
+    lowest, highest = (0, 1) if dtype == "i1" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if not lowest <= number <= highest:
+        note = f"{dtype} has the integers {lowest} to {highest}; astype makes another type of the tensor"
+        raise CleaveError(f"the number is out of the range of {dtype}", notes=(note,))
+    return bool(number) if dtype == "i1" else number
 
 
 def accumulator(dtype: str) -> str:

@@ -7,9 +7,11 @@ import math
 from typing import Any
 
 from cleave.dialects.dims import Dim
+from cleave.dialects.graph import GraphBuilder
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
 from cleave.language.places import caller, mlir_location
+from cleave.language.refusals import kind_of
 from cleave.language.tensor import (
     Names,
     Tensor,
@@ -83,7 +85,9 @@ def minimum(a: Any, b: Any) -> Tensor:
 def where(condition: Tensor, a: Any, b: Any) -> Tensor:
     """``a`` where the condition holds, ``b`` elsewhere; the operand that is not taken does not matter, be it NaN."""
     if not isinstance(condition, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CleaveError(f"the condition is a {type(condition).__name__}, no tensor", caller())
+        raise CleaveError(
+            f"the condition is a {kind_of(condition)}, no tensor of the function that is traced", caller()
+        )
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     dtype = common_type(*tensors) if tensors else "f32"
     return apply("select", condition, *(as_tensor(x, condition.builder, dtype) for x in (a, b)))
@@ -106,11 +110,27 @@ def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
 
 
 def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
-    """0, 1, 2, … along a dim of the function, as integers."""
+    """0, 1, 2, … along a dim that an argument or another tensor has, as integers; ``"k=n+1"`` is a new one.
+
+    CleaveError for a name or a symbol that nothing has: ``"k=k"`` is a dim whose size calls give.
+    """
     builder = current_builder()
-    known = {d.name: d for value in builder.inputs for d in value.dims}
-    spelling = str(known[dim]) if name_in(dim) in known else dim
-    return Tensor(builder, builder.op("index", dim=spelling, dtype=dtype_of(dtype), location=mlir_location(caller())))
+    attrs = {"dim": _spelt(builder, name_in(dim)), "dtype": dtype_of(dtype)}
+    return Tensor(builder, builder.op("index", location=mlir_location(caller()), **attrs))
+
+
+def _spelt(builder: GraphBuilder, text: str) -> str:
+    """The dim with its size."""
+    known, symbols = builder.known_dims(), builder.known_symbols()
+    if text in known:
+        return str(known[text])
+    parsed = Dim.parse(text)
+    unknown = parsed.size.symbols - symbols - ({parsed.name} if "=" in text else set())
+    if unknown:
+        names = ", ".join(sorted({*known, *symbols}))
+        notes = (f"known are {names}", f'cleave.index("{parsed.name}={parsed.name}") has a size that calls give')
+        raise CleaveError(f"no tensor has a dim or a size '{min(unknown)}'", caller(), notes)
+    return text
 
 
 def concat(a: Tensor, b: Tensor, dims: Names, into: str) -> Tensor:

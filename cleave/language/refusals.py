@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from cleave.errors import CleaveError
@@ -10,6 +10,19 @@ from cleave.language.places import caller
 
 _REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
 """By NumPy's function whose ``reduce`` it is."""
+_PRODUCT = "cleave.contract(x, y, over=...) with the names of the dims that are summed"
+_CLAMPED = "cleave.maximum and cleave.minimum"
+_CALLED_OTHERWISE = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "einsum", "linear", "dot", "tensordot", "inner"), _PRODUCT),
+    **dict.fromkeys(("clamp", "clip"), _CLAMPED),
+    **dict.fromkeys(("cat", "concat", "concatenate"), 'cleave.concat(x, y, "p q", "n")'),
+    "abs": "cleave.absolute",
+    "amax": "x.max(over=...) with the names of the dims",
+    "amin": "x.min(over=...) with the names of the dims",
+    "var": "cleave.variance",
+}
+"""What other libraries' functions are here, where the name is another one."""
+_OPERATORS_OF_TORCH = ("add", "sub", "mul", "div", "true_divide", "pow", "rsub", "lt", "le", "gt", "ge", "eq", "ne")
 _PARTS = "x.slice(...) takes a part of a dim, x.gather(...) the elements at positions"
 _FUNCTIONS = "docs/python.md lists the functions of tensors, such as cleave.sin"
 _REMAINDER = "integers are divided by '/', toward zero: the remainder is x - x / n * n"
@@ -27,9 +40,30 @@ def no_function_of_numpy(name: str, method: str = "") -> CleaveError:
     return CleaveError(f"np.{name} takes no tensors of a traced function", caller(), (_instead_of(name, method),))
 
 
-def _instead_of(name: str, method: str) -> str:
+def no_function_of_torch(name: str, operands: Sequence[Any]) -> CleaveError:
+    """For a function that was called with these, of which some are tensors of a traced function."""
+    plain = name.removeprefix("special_")
+    others = [operand for operand in operands if type(operand).__module__.partition(".")[0] == "torch"]
+    if others and (name.startswith("__") or name in _OPERATORS_OF_TORCH):
+        return CleaveError(f"a {kind_of(others[0])} beside a tensor of a traced function", caller(), (AS_ARGUMENT,))
+    note = "write an operator, as in x + y" if name in _OPERATORS_OF_TORCH else _instead_of(plain)
+    return CleaveError(f"torch.{name} takes no tensors of a traced function", caller(), (note,))
+
+
+AS_ARGUMENT = "make it an argument of the function"
+
+
+def kind_of(value: Any) -> str:
+    """The name of its type; with the library's where that is another one's tensor."""
+    kind = type(value)
+    return f"{kind.__module__.partition('.')[0]}.Tensor" if kind.__name__ == "Tensor" else kind.__name__
+
+
+def _instead_of(name: str, method: str = "") -> str:
     import cleave
 
+    if name in _CALLED_OTHERWISE:
+        return f"use {_CALLED_OTHERWISE[name]}"
     if method == "reduce" and name in _REDUCTIONS:
         return f"use x.{_REDUCTIONS[name]}(over=...) with the names of the dims"
     if name in ("sum", "max", "min", "prod"):
@@ -78,3 +112,7 @@ class Refusals:
 
     def __array_function__(self, function: Any, *_: Any) -> NoReturn:
         raise no_function_of_numpy(str(function.__name__))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, operands: Sequence[Any] = (), *_: Any) -> NoReturn:
+        raise no_function_of_torch(str(getattr(function, "__name__", function)), operands)

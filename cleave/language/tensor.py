@@ -6,7 +6,6 @@ function says ``astype``, or feeds a contraction.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +15,7 @@ from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
 from cleave.language.places import caller, mlir_location
-from cleave.language.refusals import Refusals, no_function_of_numpy, no_matmul
+from cleave.language.refusals import AS_ARGUMENT, Refusals, kind_of, no_function_of_numpy, no_matmul
 
 Names = str | Sequence[str]
 """Of dims: "m n", or a list of them."""
@@ -183,7 +182,6 @@ class Tensor(Refusals):
 
 
 _USE_WHERE = "where(condition, a, b) chooses element by element"
-_CAST_FOR_FLOAT = 'write an integer, or astype("f32") on the tensor'
 _COMPARISONS = {
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
 }  # fmt: skip
@@ -212,7 +210,7 @@ def name_in(dim: str) -> str:
 def require_tensors(*operands: Any) -> None:
     for operand in operands:
         if not isinstance(operand, Tensor):
-            raise CleaveError(f"a {type(operand).__name__} is no tensor of the function that is traced", caller())
+            raise CleaveError(f"a {kind_of(operand)} is no tensor of the function that is traced", caller())
 
 
 def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) -> Tensor:
@@ -242,28 +240,10 @@ def widened(tensor: Tensor) -> Tensor:
 
 def constant(builder: GraphBuilder, value: float, dtype: str) -> Tensor:
     """CleaveError for a number that is none of the type: too large, or no integer where the type is of integers."""
-    return Tensor(
-        builder, builder.constant(_as_float(value, dtype) if is_float(dtype) else _as_integer(value, dtype), dtype)
-    )
-
-
-def _as_float(value: float, dtype: str) -> float:
     try:
-        number = float(value)
-        struct.pack("<d" if dtype == "f64" else "<f", number)
-    except OverflowError:
-        raise CleaveError(f"the number is too large for {dtype}", caller()) from None
-    return number
-
-
-def _as_integer(value: float, dtype: str) -> int:
-    if isinstance(value, float):
-        raise CleaveError(f"{value} is a float beside elements of {dtype}", caller(), (_CAST_FOR_FLOAT,))
-    lowest, highest = (0, 1) if dtype == "i1" else (-(2 ** (int(dtype[1:]) - 1)), 2 ** (int(dtype[1:]) - 1) - 1)
-    if not lowest <= value <= highest:
-        note = f"{dtype} has the integers {lowest} to {highest}; astype makes another type of the tensor"
-        raise CleaveError(f"the number is out of the range of {dtype}", caller(), (note,))
-    return bool(value) if dtype == "i1" else int(value)
+        return Tensor(builder, builder.constant(value, dtype))
+    except CleaveError as error:
+        raise error.at(caller()) from None
 
 
 def common_type(*tensors: Tensor) -> str:
@@ -288,7 +268,8 @@ def as_tensor(operand: Any, builder: GraphBuilder, dtype: str) -> Tensor:
     number = operand.item() if getattr(operand, "shape", None) == () else operand
     if isinstance(number, (bool, int, float)):
         return constant(builder, number, dtype)
-    raise CleaveError(f"a {type(operand).__name__} is neither a tensor nor a number", caller())
+    notes = (AS_ARGUMENT,) if hasattr(operand, "shape") else ()
+    raise CleaveError(f"a {kind_of(operand)} is neither a tensor nor a number", caller(), notes)
 
 
 def _boolean(tensor: Tensor) -> Tensor:

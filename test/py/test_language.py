@@ -13,6 +13,7 @@ from compiled import reference
 import cleave
 from cleave import bf16, f16, f32, i8, i32
 from cleave.errors import CleaveError, Position
+from cleave.language.tensor import Tensor
 from cleave.language.trace import trace
 
 SIZES = {"m": 5, "k": 7, "n": 6}
@@ -251,6 +252,22 @@ def test_numbers_of_numpy_before_a_tensor() -> None:
     (x,), (difference, larger) = _evaluated(f)
     np.testing.assert_allclose(difference, 3.0 - x, rtol=1e-6)
     np.testing.assert_array_equal(larger, x > 1)
+
+
+def test_positions_along_dims_that_were_made() -> None:
+    def f(x: f32["m n=6"]) -> tuple[Tensor, Tensor, Tensor]:
+        parts = x.split("n", "kv=2 g=3")
+        a = parts + cleave.index("g").astype("f32") + cleave.index("kv").astype("f32")
+        return a, x.rename(m="r") + cleave.index("r").astype("f32"), cleave.index("q=m+2")
+
+    def free(x: f32["m"]) -> Tensor:
+        return cleave.index("s=s")
+
+    (x,), (a, b, q) = _evaluated(f)
+    np.testing.assert_allclose(a, x.reshape(-1, 2, 3) + np.arange(3) + np.arange(2)[:, None], rtol=1e-6)
+    np.testing.assert_allclose(b, x + np.arange(len(x))[:, None], rtol=1e-6)
+    np.testing.assert_array_equal(q, np.arange(len(x) + 2))
+    assert trace(free).outputs[0].names == ("s",)
 
 
 def test_an_index_outside_of_a_function() -> None:

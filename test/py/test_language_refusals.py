@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,20 @@ def _assert_refused_at(function: Callable[..., Any], line: int, message: str) ->
     assert message in str(caught.value)
     place = Position.read(str(caught.value.location))
     assert place and (place.file, place.line) == (__file__, line)
+
+
+def torch(name: str) -> Any:
+    """A function of PyTorch, which asks its operands for their ``__torch_function__``."""
+    return SimpleNamespace(__name__=name)
+
+
+class Torch:
+    """A tensor of PyTorch."""
+
+    shape = (8,)
+
+
+Torch.__module__, Torch.__name__ = "torch", "Tensor"
 
 
 @cleave.jit
@@ -98,6 +113,16 @@ def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: st
         (lambda x, i: x.slice("m", "e=4", 0.5), "the offset 0.5 is neither"),
         (lambda x, i: x.slice("m", "e=4", -1), "the slice of dimension 'm' starts at -1, below 0"),
         (lambda x, i: x * cleave.index(0), "0 is no name of a dim"),
+        (lambda x, i: x * cleave.index("n").astype("f32"), "no tensor has a dim or a size 'n'\nnote: known are m\n"),
+        (lambda x, i: cleave.index("n=k+1").astype("f32"), "no tensor has a dim or a size 'k'"),
+        (lambda x, i: x.__torch_function__(torch("mul"), (), (Torch(), x)), "a torch.Tensor beside a tensor"),
+        (lambda x, i: x * Torch(), "a torch.Tensor is neither a tensor nor a number\nnote: make it an argument"),
+        (lambda x, i: x.__torch_function__(torch("exp"), (), (x,)), "traced function\nnote: use cleave.exp"),
+        (lambda x, i: x.__torch_function__(torch("special_erf"), (), (x,)), "use cleave.erf"),
+        (lambda x, i: x.__torch_function__(torch("matmul"), (), (Torch(), x)), "use cleave.contract(x, y, over=...)"),
+        (lambda x, i: x.__torch_function__(torch("amax"), (), (x,)), "use x.max(over=...)"),
+        (lambda x, i: x.__torch_function__(torch("add"), (), (x, 1)), "note: write an operator, as in x + y"),
+        (lambda x, i: x.__torch_function__(torch("stack"), (), (x,)), "docs/python.md lists the functions that do"),
         (lambda x, i: cleave.contract(x, 2.0, over="m"), "a float is no tensor of the function"),
         (lambda x, i: cleave.concat(x, 2.0, "m n", "r"), "a float is no tensor of the function"),
         (lambda x, i: cleave.concat(x, x.rename(m="n"), "m n", 7), "7 is no name of a dim"),
