@@ -12,6 +12,7 @@ from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, Stop, compile_many
 from cleave.lowering.kernel_builder import ARGUMENTS, KERNEL_MODULE, PERSISTENT, number_attribute
 from cleave.lowering.lower_to_triton import kernels_of
+from cleave.lowering.ptx_module import one_module
 from cleave.lowering.targets import Target
 from cleave.lowering.verify_ttir import TTGIR_TARGET, check_kernel
 from cleave.lowering.workers import Workers
@@ -81,6 +82,7 @@ def emit(
 ) -> str | bytes:
     """The kernels as ``kind``: text, each under a line ``// kernel: name``, or the bytes of one cubin.
 
+    PTX is one module, without the debug sections of its kernels where there are several.
     ``kernel`` picks one of several. CleaveError if there is none, if Triton refuses one, or if several cubins are asked
     for at once.
     """
@@ -99,6 +101,8 @@ def emit(
     compiled = [_successful(outcome) for outcome in outcomes]
     if kind == "cubin":
         return compiled[0].cubin or b""
+    if kind == "ptx" and len(kernels) > 1:
+        return one_module({k.name: c.ptx or "" for k, c in zip(kernels, compiled, strict=True)})
     return _joined(kernels, [getattr(c, kind) for c in compiled])
 
 

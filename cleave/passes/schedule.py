@@ -15,7 +15,7 @@ from cleave.passes.options import parse_sizes
 from cleave.passes.tile_io import from_tile_program
 from cleave.schedule.alignment import aligned
 from cleave.schedule.arrange import arranged
-from cleave.schedule.explain import Outlook, table
+from cleave.schedule.explain import LEGEND, Outlook, table
 from cleave.schedule.explain import alternatives as alternatives_table
 from cleave.schedule.scheduler import COARSE, FINALISTS, Combine, Scheduled, ScheduleOptions, schedule, schedules_of
 from cleave.schedule.target import target_named
@@ -84,6 +84,8 @@ class Schedule:
                 host = from_tile_program(program, module)
                 if len(names) > 1:
                     host.attributes[CHOSEN] = ir.StringAttr.get(names[index])
+            if self.explain and functions:
+                print(LEGEND, end="", file=sys.stderr)
 
     def _program(self, alternatives: list[ir.Operation], options: ScheduleOptions) -> tuple[TileProgram, int]:
         """The program of the best alternative, judged in its aligned form if it has one; and which one that is."""

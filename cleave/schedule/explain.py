@@ -29,6 +29,13 @@ _COLUMNS = (
     "regs",
     "",
 )
+LEGEND = """
+tiles: elements of a thread block along dims of results | of one step of its loops (*: all at once) and the form
+µs: predicted; DRAM to latency: what each would take alone (tensor cores, special functions, other arithmetic; latency:
+    the blocks of one multiprocessor after one another)
+waves: rounds of thread blocks; shared: KiB of a block; regs: of a thread (of a consumer where warp-specialised)
+"""
+"""What the columns of the tables are."""
 ROWS = 12
 """Rows of each table beside those of candidates that the compiler rejected."""
 

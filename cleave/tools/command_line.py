@@ -120,6 +120,7 @@ def parse_into(options: Options, arguments: Sequence[str]) -> None:
     """Set the options; CleaveError for what is unknown or malformed, its place in one of ``options.texts`` or none."""
     options.input = input_of("cleave-opt", arguments, partial(_flag, options))
     options.elements = [(_for_target(element, options.target), nests) for element, nests in options.elements]
+    _check_form(options)
     if options.kernel is not None and options.emit in ("mlir", "package"):
         raise CleaveError("--kernel picks what --emit=ttir, ttgir, llir, ptx or cubin writes", "cleave-opt")
     if options.layouts and options.emit != "package":
@@ -136,6 +137,17 @@ def _for_target(element: Element, target: str) -> Element:
     if not is_schedule or target == Options.target or "target" in element.options:
         return element
     return replace(element, options=f"{element.options} target={target}".strip())
+
+
+def _check_form(options: Options) -> None:
+    """CleaveError where kernels would be lowered to a form that ``--target`` has not."""
+    if not any(element.name in ("lower-to-ttgir", "cleave-lower-to-ttgir") for element, _ in options.elements):
+        return
+    from cleave.schedule.target import target_named
+
+    if target_named(options.target).arch != Options.target:
+        text = f"--lower-to-ttgir makes warp-specialised kernels for sm_90, and --target is {options.target}"
+        raise CleaveError(text, "cleave-opt", ("--lower-to-triton takes every target",))
 
 
 def _flag(options: Options, argument: str, rest: list[str]) -> None:

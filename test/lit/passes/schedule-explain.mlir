@@ -8,6 +8,10 @@
 // CHECK: scores__k0: grid
 // CHECK-NEXT: tiles {{ *}}loads by  warps  stages {{ *}}µs {{ *}}DRAM {{ *}}L2 {{ *}}tensor  special  other  latency  waves  shared  regs
 // CHECK-NEXT: 0 {{.*}} chosen
+// CHECK: {{^}}tiles: elements of a thread block
+// CHECK-NEXT: µs: predicted
+// CHECK: waves: rounds of thread blocks
+// CHECK-NOT: tiles:
 // COMPILED-NOT: alternatives
 // COMPILED: 0 {{.*}} chosen
 func.func @scores(%x: tensor<?x64xf16, #cleave.dims<["m", "k"]>>, %w: tensor<64x64xf16, #cleave.dims<["k", "n"]>>) -> tensor<?xf32, #cleave.dims<["m"]>> {

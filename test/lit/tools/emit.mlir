@@ -9,9 +9,14 @@
 // RUN: cleave-opt --schedule --lower-to-triton --emit=ttir --kernel=exp__k0 %s | FileCheck %s --check-prefix=TTIR
 // RUN: not cleave-opt --schedule --lower-to-triton --emit=ttir --kernel=log %s 2>&1 | FileCheck %s --check-prefix=KERNEL
 // RUN: not cleave-opt --kernel=exp__k0 %s 2>&1 | FileCheck %s --check-prefix=PICKS
+// RUN: not cleave-opt --schedule --lower-to-ttgir --emit=ttgir --target=sm_80 %s 2>&1 | FileCheck %s --check-prefix=FORM
+// RUN: cleave-opt --schedule --lower-to-ttgir --target=h200 %s | FileCheck %s --check-prefix=SAME
 // RUN: not cleave-opt --schedule="sizes=q=4" %s 2>&1 | FileCheck %s --check-prefix=SIZES
 // KERNEL: error: no kernel 'log'
 // PICKS: cleave-opt: error: --kernel picks what --emit=
+// FORM: error: --lower-to-ttgir makes warp-specialised kernels for sm_90, and --target is sm_80
+// FORM: note: {{.*}}--lower-to-triton takes every target
+// SAME: tt.func
 // SIZES: error: no function has a size 'q'
 // SIZES: note: {{.*}}their sizes: m
 
