@@ -53,17 +53,7 @@ def test_a_constant_is_a_number_of_its_type(number: Any, dtype: str, message: st
 
 def test_constants_keep_their_numbers() -> None:
     b = GraphBuilder("f")
-    given = [
-        (-(2**31), "i32"),
-        (np.int8(-3), "i8"),
-        (True, "i1"),
-        (1, "i1"),
-        (3, "f16"),
-        (math.inf, "f32"),
-        (7, "index"),
-    ]
-    assert [b.constant(number, dtype).attrs["value"] for number, dtype in given] == [
-        -(2**31), -3, True, 3.0, math.inf, 7,
-    ]  # fmt: skip
+    given = [(-(2**31), "i32"), (np.int8(-3), "i8"), (True, "i1"), (3, "f16"), (math.inf, "f32"), (7, "index")]
+    assert [b.constant(*each).attrs["value"] for each in given] == [-(2**31), -3, True, 3.0, math.inf, 7]
     assert math.isnan(b.constant(math.nan, "bf16").attrs["value"])
     assert type(b.constant(1, "i1").attrs["value"]) is bool and type(b.constant(1, "f32").attrs["value"]) is float
