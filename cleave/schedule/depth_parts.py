@@ -6,13 +6,15 @@ much of the work for nothing. Its parts of 128 and 64 are whole tiles.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from cleave.dialects.dims import Dim, const
 from cleave.dialects.graph import Graph, Value
+from cleave.dialects.ops import VIEWS
 from cleave.dialects.tensor_type import TensorType, accumulator
-from cleave.schedule.rename import is_memory_view
+from cleave.schedule.rename import is_memory_view, viewed
 from cleave.schedule.tilings import MAX_RESIDENT, MINIMUM, next_power
 
 MOST_PARTS = 3
@@ -20,7 +22,8 @@ MOST_PARTS = 3
 
 def in_whole_tiles(graph: Graph) -> Graph:
     """The graph with such contractions in parts: those of inputs over a dim of known size that a kernel does not loop
-    over, as it is summed inside the loop over another dim."""
+    over, as it is summed inside the loop over another dim. Not those of inputs that something else reads, too: one tile
+    may serve both, as where a cache is keys and values."""
     parts = _Parts(graph)
     new: dict[Value, Value] = {value: value for value in graph.inputs}
     for value in graph.topological():
@@ -37,6 +40,8 @@ class _Parts:
         self.kept = {name for output in graph.outputs for name in output.names}
         self.taken = {name for value in graph.topological() for name in (*value.names, *value.attrs.get("over", ()))}
         self.names: dict[tuple[str, int], str] = {}
+        computed = [value for value in graph.topological() if value.op not in VIEWS]
+        self.readers = Counter(tensor for value in computed for tensor in set(map(viewed, value.operands)))
 
     def of(self, value: Value) -> Value:
         """The value, or the sum that it is of its parts."""
@@ -53,7 +58,8 @@ class _Parts:
     def _is_to_be_cut(self, value: Value, name: str) -> bool:
         size, inside = self._size(value, name), not self.kept.issuperset(value.names)
         whole = all(name in operand.names and is_memory_view(operand) for operand in value.operands)
-        return inside and whole and size % MINIMUM == 0 and 1 < size.bit_count() <= MOST_PARTS
+        alone = all(self.readers[viewed(operand)] == 1 for operand in value.operands)
+        return inside and whole and alone and size % MINIMUM == 0 and 1 < size.bit_count() <= MOST_PARTS
 
     def _size(self, value: Value, name: str) -> int:
         """0 where it is not known, or where more than a tile of it can be."""
