@@ -35,6 +35,8 @@ WAVES = 4
 STARTS = (2, 8, 24, 128)
 SHORTEST = 128
 """Numbers of parts with which schedules are first compared, where a part has as many elements as the second says."""
+NEAR = (0.5, 2.0)
+"""Multiples of a number of parts that is best for one schedule, with which others may be faster."""
 COARSE = 16
 """Tilings on which partitions are judged before the best ``FINALISTS`` are searched in full."""
 FINALISTS = 2
@@ -103,26 +105,49 @@ class Schedules:
     def __init__(self, graph: Graph, options: ScheduleOptions, candidates: Candidates | None = None) -> None:
         self.graph, self.options = _schedulable(graph, options), options
         self.candidates = candidates or _no_candidates(graph, options)
+        self._known_counts: dict[int, tuple[Mapping[str, int], Mapping[str, int]]] = {}
 
     def best(self, tilings: int) -> Scheduled:
         """As ``schedule`` with so many tilings for each kernel at most."""
         ranked, choices = self._ranked(tilings)
         return ranked[0].scheduled(choices)
 
-    def finalists(self, tilings: int) -> list[Scheduled]:
-        """The best schedules that write different values to memory, best first."""
-        ranked, choices = self._ranked(tilings)
+    def finalists(self, tilings: int, share: float = 1.0) -> list[Scheduled]:
+        """The best schedules that write different values to memory, best first, for ``share`` times as many parts of
+        splits as are predicted to be best."""
+        ranked, choices = self._ranked(tilings, share)
         return [each.scheduled(choices) for each in ranked]
 
-    def _ranked(self, tilings: int) -> tuple[list[_Ranked], Mapping[str, int]]:
+    @property
+    def splits(self) -> bool:
+        """Whether there are numbers of parts to choose."""
+        return bool(free_symbols(self.graph) - self.options.sizes.keys())
+
+    def _ranked(self, tilings: int, share: float = 1.0) -> tuple[list[_Ranked], Mapping[str, int]]:
         """The finalists, and the values of free symbols."""
-        free, options = free_symbols(self.graph), self.options
-        if not free - options.sizes.keys():
-            return self._at(options.sizes, tilings), {}
-        sizes, ranked = self._first_counts(free, min(COARSE, tilings))
-        first = ranked.scheduled({})
-        choices = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
+        if not self.splits:
+            return self._at(self.options.sizes, tilings), {}
+        sizes, choices = self._counts(min(COARSE, tilings))
+        choices = self._several(choices, share)
         return self._at({**sizes, **choices}, tilings), choices
+
+    def _counts(self, tilings: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Sizes, and numbers of parts: the best for the best schedule of a few, or one near to it that suits another
+        schedule better."""
+        if tilings not in self._known_counts:
+            free, options = free_symbols(self.graph), self.options
+            sizes, ranked = self._first_counts(free, tilings)
+            first = ranked.scheduled({})
+            best = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
+            near = [self._several(best, share) for share in (1.0, *NEAR)]
+            seconds = [self._at({**sizes, **choices}, tilings)[0].seconds for choices in near]
+            self._known_counts[tilings] = sizes, near[seconds.index(min(seconds))]
+        return self._known_counts[tilings]
+
+    def _several(self, counts: Mapping[str, int], share: float) -> dict[str, int]:
+        """So many times these numbers of parts, but for those that are given."""
+        given = self.options.sizes
+        return {name: given.get(name) or max(1, int(count * share)) for name, count in counts.items()}
 
     def _first_counts(self, free: set[str], tilings: int) -> tuple[Mapping[str, int], _Ranked]:
         """Few, some or many parts: with which of these the best of few tilings is fastest."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -97,8 +96,9 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, li
         raise failure or CleaveError("nothing to schedule")
     found: list[Choice] = []
     for _, index in sorted(rough.items())[:ALTERNATIVES]:
-        for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings)):
-            found += _of_kernels(index, place, scheduled, options, count)
+        for share in SHARE if schedules[index].splits else (1.0,):
+            for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings, share)):
+                found += _of_kernels(index, place, scheduled, options, count)
     ranked = sorted(found, key=lambda choice: choice.seconds)
     taken = _varied(ranked, count)
     return [*taken[:1], *_by_library(ranked)[:library], *taken[1:]][:count]
@@ -155,19 +155,18 @@ def _varied(ranked: Sequence[Choice], count: int) -> list[Choice]:
 
 
 def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleOptions, count: int) -> Iterator[Choice]:
-    """Of one schedule: the first candidates of all launches, and other numbers of parts for the very first."""
+    """Of one schedule: the first candidates of all launches."""
     graph = scheduled.program.graph
     sizes = default_sizes(graph, options.sizes)
-    for rank, chosen in _combinations(scheduled.candidates, options, DEPTH * count):
+    for chosen in _combinations(scheduled.candidates, options, DEPTH * count):
         program = with_candidates(scheduled.program, chosen)
         form = any(candidate.warp_specialised for candidate in chosen)
         tiles = tuple(_tiles(candidate) for candidate in chosen)
-        for counts in _counts(program) if rank < 2 else [dict(program.choices)]:
-            each = replace(scheduled, program=replace(program, choices=counts))
-            seconds = program_cost(program, {**sizes, **graph.extents, **counts}, options.target)
-            seconds *= max(candidate.doubt for candidate in chosen)
-            described, parts = tuple(map(_described, chosen)), _parts(counts)
-            yield Choice(index, described, parts, each, seconds, (index, place), tiles, form)
+        seconds = program_cost(program, {**sizes, **graph.extents, **program.choices}, options.target)
+        seconds *= max(candidate.doubt for candidate in chosen)
+        described, parts = tuple(map(_described, chosen)), _parts(program.choices)
+        each = replace(scheduled, program=program)
+        yield Choice(index, described, parts, each, seconds, (index, place), tiles, form)
 
 
 def _tiles(candidate: Candidate) -> Hashable:
@@ -176,7 +175,7 @@ def _tiles(candidate: Candidate) -> Hashable:
 
 def _combinations(
     launches: Sequence[Sequence[Candidate]], options: ScheduleOptions, count: int
-) -> Iterator[tuple[int, list[Candidate]]]:
+) -> Iterator[list[Candidate]]:
     """Candidates for all launches, each choice once: of any form, of those that are not warp-specialised, and of those
     that are, beside launches that cannot be."""
     every = [_fitting(candidates, options, count) for candidates in launches]
@@ -186,23 +185,17 @@ def _combinations(
     )
     mixed = [one or other for one, other in zip(special, plain, strict=True)]
     steps = [step for tried in (every, plain, mixed) for step in _in_step(tried)]
-    yield from {tuple(map(id, chosen)): (rank, chosen) for rank, chosen in reversed(steps)}.values()
+    yield from {tuple(map(id, chosen)): chosen for chosen in steps}.values()
 
 
-def _in_step(tried: Sequence[Sequence[Candidate]]) -> Iterator[tuple[int, list[Candidate]]]:
+def _in_step(tried: Sequence[Sequence[Candidate]]) -> Iterator[list[Candidate]]:
     """For each launch the first, the second and so on, the last again where there are no more."""
     for rank in range(max(map(len, tried)) if all(tried) else 0):
-        yield rank, [candidates[min(rank, len(candidates) - 1)] for candidates in tried]
+        yield [candidates[min(rank, len(candidates) - 1)] for candidates in tried]
 
 
 def _fitting(candidates: Sequence[Candidate], options: ScheduleOptions, count: int) -> list[Candidate]:
     return distinct((candidate for candidate in candidates if candidate.cost.fits(options.target)), count)
-
-
-def _counts(program: TileProgram) -> Iterator[dict[str, int]]:
-    for shares in itertools.product(SHARE, repeat=len(program.choices)):
-        pairs = zip(program.choices.items(), shares, strict=True)
-        yield {name: max(1, int(count * share)) for (name, count), share in pairs}
 
 
 def _parts(counts: Mapping[str, int]) -> str:

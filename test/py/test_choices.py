@@ -11,7 +11,7 @@ from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.schedule.cost import kernel_cost
 from cleave.schedule.emit import emit_kernel
 from cleave.schedule.region import region_of
-from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
+from cleave.schedule.scheduler import COARSE, Scheduled, ScheduleOptions, schedule
 from cleave.schedule.tile_program import LOADS, Kernel
 from cleave.schedule.tile_sizes import is_tensor_core
 from cleave.schedule.tiling import Fusion, Tiling
@@ -159,3 +159,18 @@ def test_operands_are_swapped_for_few_rows_alone(rows: int, swapped: bool) -> No
     (candidates,) = _scheduled(_product(), 64, m=rows, k=4096, q=4096).candidates
     assert bool(candidates[0].tiling.columns) == swapped
     assert candidates[0].num_warps == 4
+
+
+def test_numbers_of_parts_are_chosen_with_tiles_that_suit_them() -> None:
+    """Half as many parts, or twice as many, are not faster with other tiles: here 4 parts of 128 rows are, not 2."""
+    graph = replace(graphs.split_attention(head=128), extents={"h": 32, "d": 128, "e": 128})
+    sizes = {"m": 128, "n": 4096}
+
+    def seconds(**given: int) -> tuple[float, int]:
+        options = ScheduleOptions(sizes={**sizes, **given}, max_tilings=COARSE, warp_specialise=True)
+        found = schedule(graph.deduplicated(), options)
+        return found.seconds, found.program.choices.get("s", 0)
+
+    best, count = seconds()
+    for other in (max(1, count // 2), 2 * count):
+        assert best <= seconds(s=other)[0]

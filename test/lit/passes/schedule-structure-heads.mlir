@@ -139,11 +139,12 @@ func.func @mqa_plain(%arg0: !T17, %arg1: !T18, %arg2: !T19) -> !T20 {
   return %9 : !T20
 }
 
-// A prefill of latent attention: keys wider than values.
+// A prefill of latent attention: keys wider than values, whose 192 elements are summed in two tiles.
 
 // CHECK-LABEL:kernel @mla_plain__k0
 //  CHECK-NEXT:  for {{.*}}
-//   CHECK-DAG:    contract d
+//   CHECK-DAG:    contract d_0
+//   CHECK-DAG:    contract d_128
 //   CHECK-DAG:    reduce max n
 //   CHECK-DAG:{{ +}}reduce sum n
 //   CHECK-DAG:    contract n
