@@ -14,6 +14,7 @@ from cost_report import spearman
 
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
+from cleave.schedule.part_lengths import in_whole_vectors
 from cleave.schedule.tile_program import TileProgram
 from cleave.search import SearchOptions, superoptimise
 
@@ -51,7 +52,7 @@ def _program(graph: Graph, tilings: tuple[str, ...]) -> TileProgram:
 @cache
 def _alternatives(graph: Graph) -> list[Graph]:
     found = superoptimise(graph.deduplicated(), SearchOptions(split=True)).alternatives
-    return [each.graph.deduplicated() for each in found]
+    return [in_whole_vectors(each.graph, {}).deduplicated() for each in found]
 
 
 def _read(path: Path) -> list[Json]:

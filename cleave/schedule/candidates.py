@@ -23,7 +23,7 @@ from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, space_of
 from cleave.schedule.traffic import best_group
 from cleave.schedule.warp_specialised import THREE, TWO, specialised_form
-from cleave.schedule.workload import ROWS_READ
+from cleave.schedule.workload import columns_lost
 
 STAGES = (2, 3, 4, 5, 6, 8)
 NO_PIPELINE = 1
@@ -236,7 +236,7 @@ class Candidates:
 def _gains_by_descriptors(work: Workload) -> bool:
     """Whether all products are by ``wgmma``, of tiles with enough columns: others take longer to fetch a descriptor
     than it saves them."""
-    return not work.mma and work.narrow * FEWEST_COLUMNS <= work.tensor * ROWS_READ
+    return not work.mma and work.narrow * FEWEST_COLUMNS <= work.tensor * columns_lost(FEWEST_COLUMNS)
 
 
 def effort(values: int) -> int:

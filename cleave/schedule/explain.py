@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cleave.schedule.cost import MOST_REGISTERS
+from cleave.schedule.block_cost import MOST_REGISTERS
 from cleave.schedule.product import products
 from cleave.schedule.scheduler import Candidate, Scheduled
 from cleave.schedule.target import Target

@@ -39,7 +39,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Fetch:
-    """A load of a tile of so many ``bytes``; ``varying``: the dims of the source along which blocks differ in it.
+    """A load of a tile of so many ``bytes``, in rows of ``row`` that lie side by side in memory; ``varying``: the dims
+    of the source along which blocks differ in it.
 
     ``matrix``: whether a descriptor could have its shape and its end. ``element``: bytes of one where a thread reads
     them one after the other, otherwise 0. ``multiplied``: whether it is a matrix in rows of memory for tensor cores.
@@ -47,6 +48,7 @@ class Fetch:
 
     source: Ref
     bytes: Amount
+    row: Amount
     varying: frozenset[str]
     gathers: bool
     matrix: bool
@@ -201,6 +203,7 @@ class _Writer:
         return Fetch(
             source,
             self.shapes.bytes([load.result]),
+            self.shapes.row(load.result, source.names[-1]) if source.names else Amount(),
             frozenset(load.attrs.get("varying", source.names)),
             gathers,
             is_matrix(load, self.sized),

@@ -17,17 +17,18 @@ class Target:
 
     What follows ``registers`` was fitted to 2,300 measured pairs on an H200 (bench/results/h200/cost-model.md and
     decode.md) and is taken for the others. Once for each kernel: ``kernel_latency``, from its start to its end where a
-    block has nothing to do. In each block, alone on its multiprocessor: ``block_latency`` for its start,
-    ``load_latency`` for a load, ``block_bandwidth`` for asynchronous copies, ``request_latency`` for each access of a
-    thread that is no such copy (``request_rate``: of all together), ``wgmma_latency`` and ``mma_latency`` for a
-    contraction beside its operations, ``reduction_latency`` for a reduction, ``exchange_latency`` for what warps
-    exchange, ``shared_bandwidth`` for what they write to shared memory, ``element_time`` for an element of a thread's
-    register code.
+    block has nothing to do; ``block_rate``: blocks started in a second. In each block, alone on its multiprocessor:
+    ``block_latency`` for its start, ``load_latency`` for a load, ``block_bandwidth`` for asynchronous copies,
+    ``request_latency`` for each access of a thread that is no such copy (``request_rate``: of all together),
+    ``wgmma_latency`` and ``mma_latency`` for a contraction beside its operations, ``reduction_latency`` for a
+    reduction, ``exchange_latency`` for what warps exchange, ``shared_bandwidth`` for what they write to shared memory,
+    ``element_time`` for an element of a thread's register code.
     ``overlap_saving``: what a launch saves that overlaps with the one ahead. ``barrier_latency``: for blocks to meet.
     ``mma_slowdown``: of tensor cores in tiles of less than 64 rows, against ``wgmma``.
 
     The ``described`` values are those of loads through tensor descriptors, fitted to bench/results/h200/contractions.md
     in the same way: of one block, of all blocks from the L2 cache, and how much later a kernel starts.
+    ``line_bandwidth``: of the copy engine of one multiprocessor, which moves whole lines.
     """
 
     name: str
@@ -45,8 +46,9 @@ class Target:
     next_launch: float = 0.85e-6
     registers: int = 65536
     warps: int = 64
-    kernel_latency: float = 4e-6
+    kernel_latency: float = 1.5e-6
     block_latency: float = 0.4e-6
+    block_rate: float = 1e9
     load_latency: float = 0.6e-6
     block_bandwidth: float = 42e9
     request_latency: float = 20e-9
@@ -60,8 +62,9 @@ class Target:
     element_time: float = 0.12e-9
     overlap_saving: float = 0.5e-6
     barrier_latency: float = 5e-6
-    described_block_bandwidth: float = 75e9
-    described_l2_bandwidth: float = 13e12
+    described_block_bandwidth: float = 66e9
+    described_l2_bandwidth: float = 11e12
+    line_bandwidth: float = 110e9
     described_latency: float = 0.5e-6
 
     @property

@@ -70,6 +70,12 @@ class Shapes:
     def bytes(self, tiles: Iterable[Ref], weight: int = 1) -> Amount:
         return _amount([(self._number(tile), weight * BYTES.get(tile.tile.dtype, 1)) for tile in tiles])
 
+    def row(self, tile: Ref, dim: str) -> Amount:
+        """The bytes of a tile's elements along one dim; of one element if it has no such dim."""
+        dims = tuple(each for each in tile.tile.dims if each.name == dim)
+        number = self._numbers.setdefault(dims, len(self._numbers))
+        return Amount(((number, BYTES.get(tile.tile.dtype, 1)),))
+
     def each(self, tiles: Iterable[Ref]) -> list[Amount]:
         """The bytes of each tile, equal amounts once."""
         terms = {(self._number(tile), BYTES.get(tile.tile.dtype, 1)): None for tile in tiles}

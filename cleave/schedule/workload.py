@@ -16,6 +16,10 @@ from cleave.schedule.traffic import Stream, Walk
 
 VECTOR = 16
 """Bytes of the widest access of a thread; rows whose size is not known to be a multiple of it take narrower ones."""
+LINE = 128
+"""Bytes of a row that the copy engine moves at a time; shorter rows take it as long."""
+PAGE = 2048
+"""Bytes that lie side by side in DRAM: what opens them takes time, which reading all of them at once saves."""
 LANE = 4
 """Bytes that a warp's access to memory moves at a time for each thread: wider accesses take so many times longer."""
 REGISTER = 4
@@ -28,14 +32,14 @@ class Chain:
 
     ``copied``: bytes of loads that are wide asynchronous copies to shared memory, in flight while other iterations
     compute, as in loops that are ``pipelined``, unless there is a ``single`` one. ``described``: of loads through
-    descriptors. ``requests``: accesses of up to ``LANE`` bytes of a thread that all other loads take. ``repeated``:
-    loads that feed contractions and register code; the latter gets a load of its own, which is not pipelined, of
-    ``repeats`` accesses in all. ``exchanges``: as of ``warps``, and operands that are ``staged`` (which is their
-    bytes). ``chained``: whether a contraction by ``wgmma`` feeds another. ``special``: elements of special functions.
-    ``wgmma`` and ``mma``: floating-point operations of contractions by instruction; ``wgmmas``, ``mmas`` and
-    ``reductions``: how many; ``meetings``: reductions in which warps wait for one another; ``waited``: contractions
-    that register code waits for; ``narrow``: operations that ``wgmma`` loses where tiles have few columns; ``small``:
-    operations of those by ``mma.sync``, and the warps that there is work for.
+    descriptors; ``lines``: the same with rows filled up to whole lines. ``requests``: accesses of up to ``LANE`` bytes
+    of a thread that all other loads take. ``repeated``: loads that feed contractions and register code; the latter gets
+    a load of its own, which is not pipelined, of ``repeats`` accesses in all. ``exchanges``: as of ``warps``, and
+    operands that are ``staged`` (which is their bytes). ``chained``: whether a contraction by ``wgmma`` feeds another.
+    ``special``: elements of special functions. ``wgmma`` and ``mma``: floating-point operations of contractions by
+    instruction; ``wgmmas``, ``mmas`` and ``reductions``: how many; ``meetings``: reductions in which warps wait for one
+    another; ``waited``: contractions that register code waits for; ``wide``: operations, rows and columns of each by
+    ``wgmma``; ``small``: operations of those by ``mma.sync``, and the warps that there is work for.
     ``elements``: of tiles of register code, those of special functions eight times. ``multiplied``: bytes of operands
     of contractions that are not ``described`` and can be copied by threads, in so many ``vectors``; ``replaced``: those
     of ``requests`` that are such; ``picked``: whether an index says where some of them are.
@@ -46,6 +50,7 @@ class Chain:
     single: bool = False
     copied: float = 0.0
     described: float = 0.0
+    lines: float = 0.0
     requests: float = 0.0
     wgmma: float = 0.0
     mma: float = 0.0
@@ -55,7 +60,7 @@ class Chain:
     staged: float = 0.0
     wgmmas: int = 0
     waited: int = 0
-    narrow: float = 0.0
+    wide: list[tuple[float, int, int]] = field(default_factory=list[tuple[float, int, int]])
     mmas: int = 0
     small: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     reductions: int = 0
@@ -68,8 +73,13 @@ class Chain:
     replaced: float = 0.0
     picked: bool = False
 
+    def narrow(self, num_warps: int) -> float:
+        """Operations that ``wgmma`` loses where tiles have few columns, or many warps divide these."""
+        shares = [(flops, columns // max(1, WARP_ROWS * num_warps // rows)) for flops, rows, columns in self.wide]
+        return sum(flops * columns_lost(columns) / columns for flops, columns in shares)
 
-MEANS = "loaded described narrow stored requests tensor mma fma special alu staged"
+
+MEANS = "loaded described lines reopened narrow stored requests tensor mma fma special alu staged"
 """What kernels side by side have of these is a mean over their blocks."""
 
 
@@ -80,12 +90,14 @@ class Workload:
     ``compulsory``: bytes of its tensors; of one that is only gathered from, what all blocks read (``gathered``: each).
     ``resident`` and ``streamed``: shared memory of tiles outside and inside loops. ``live``: bytes of accumulators and
     the largest tile of register code, which is ``temporary``. ``described``: of ``loaded``, those that go through
-    descriptors; ``describable``: whether loads of a pipelined loop could. ``mma``: the part of ``tensor`` that tiles of
-    less than 64 rows do by ``mma.sync``. ``requests``, ``narrow`` and ``staged``: as in ``Chain``. ``chained_rows``: of
-    the tile of a contraction by ``wgmma`` that feeds another, if there is one: Triton gives such a tile's rows to the
-    warps, and if they are too few, warps repeat one another's work. ``narrowest``: bytes of the smallest tile that a
-    pipelined loop copies for ``wgmma``. ``walk`` and ``streams``: see ``traffic``. ``beside``: of kernels side by side,
-    each one's; what the whole has of theirs is a mean over all blocks.
+    descriptors; ``reopened``: the same as often as its page of DRAM had been open before, for what lies beside it;
+    ``describable``: whether loads of a pipelined loop could. ``mma``: the part of ``tensor`` that tiles of less than 64
+    rows do by ``mma.sync``. ``narrow``: operations that ``wgmma`` loses in tiles of few columns. ``lines``,
+    ``requests`` and ``staged``: as in ``Chain``. ``chained_rows``: of the tile of a contraction by ``wgmma`` that feeds
+    another, if there is one: Triton gives such a tile's rows to the warps, and if they are too few, warps repeat one
+    another's work. ``narrowest``: bytes of the smallest tile that a pipelined loop copies for ``wgmma``. ``walk`` and
+    ``streams``: see ``traffic``. ``beside``: of kernels side by side, each one's; what the whole has of theirs is a
+    mean over all blocks.
     """
 
     blocks: int = 0
@@ -96,6 +108,8 @@ class Workload:
     temporary: int = 0
     loaded: float = 0.0
     described: float = 0.0
+    lines: float = 0.0
+    reopened: float = 0.0
     describable: bool = False
     narrow: float = 0.0
     stored: float = 0.0
@@ -225,8 +239,11 @@ class _Count:
         work.staged += trips * chain.staged
         work.special += trips * special
         work.alu += trips * simple
+        around = self.outline.stretches[stretch.around].loop if loop else None
         for load in stretch.loads:
             self._load(load, chain)
+            if around and around.attrs["dim"] in load.source.names[-1:]:
+                self._reopens(load, chain, self.around.trips(around))
         for product in stretch.products:
             self._product(product, chain)
 
@@ -241,8 +258,12 @@ class _Count:
             work.gathered[source] = work.gathered.get(source, 0.0) + chain.trips * size
         work.describable |= describable and chain.pipelined
         if describable and self.around.descriptors:
+            row = load.row.of(self.elements)
+            lines = size * math.ceil(row / LINE) * LINE / row
             work.described += chain.trips * size
+            work.lines += chain.trips * lines
             chain.described += size
+            chain.lines += lines
             return
         copied = load.multiplied and width >= LANE
         chain.multiplied += size if copied else 0.0
@@ -255,6 +276,11 @@ class _Count:
         chain.requests += requests
         chain.replaced += requests if copied else 0.0
         work.requests += chain.trips * requests
+
+    def _reopens(self, load: Fetch, chain: Chain, walks: int) -> None:
+        """Count that an outer loop of so many iterations walks along the rows in memory."""
+        times = min(walks, PAGE // load.row.of(self.elements))
+        self.work.reopened += chain.trips * load.bytes.of(self.elements) * max(0, times - 1)
 
     def _product(self, product: Product, chain: Chain) -> None:
         work, extents = self.work, self.around.extents or product.own
@@ -269,9 +295,8 @@ class _Count:
         if product.many_rows:
             chain.wgmma += flops
             chain.wgmmas += 1
-            narrow = flops * ROWS_READ / columns
-            chain.narrow += narrow
-            work.narrow += chain.trips * narrow
+            chain.wide.append((flops, WARP_ROWS * MOST_WARPS if chain.chained else rows, columns))
+            work.narrow += chain.trips * flops * columns_lost(columns) / columns
         else:
             chain.mma += flops
             chain.small.append((flops, math.ceil(rows / MMA_ROWS) * math.ceil(columns / MMA_COLUMNS)))
@@ -295,12 +320,23 @@ class _Count:
         return sum(needed.values())
 
 
+WARP_ROWS, MOST_WARPS = 16, 8
+"""Rows of ``wgmma`` that each warp computes; most warps of a block, which divide rows alone in loops in which one
+product feeds another (and repeat one another's work)."""
 MMA_ROWS, MMA_COLUMNS = 16, 8
 """Of what a warp computes at once by ``mma.sync``; warps for which nothing is left repeat one another's work."""
 ROWS_READ = 8
 """Columns that ``wgmma`` could compute while it reads its rows from shared memory, which it does for each tile."""
+FEW_COLUMNS = 64
+"""Of a tile of fewer ``wgmma`` reads its 64 rows more slowly than it could multiply them: operands come at 128 bytes a
+cycle, two columns are multiplied in one."""
 SPECIAL_ELEMENTS = 8
 """Elements of simple register code that one of a special function takes as long as."""
+
+
+def columns_lost(columns: int) -> float:
+    """How many more ``wgmma`` could compute in the time that it takes for so many."""
+    return ROWS_READ + max(0.0, (FEW_COLUMNS - columns) / 2)
 
 
 def describable_loads(kernel: Kernel, known: Mapping[str, SizeLike]) -> frozenset[Ref]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -42,14 +43,14 @@ ALTERNATIVES = 4
 """Alternatives of which schedules are tried: those of least predicted time."""
 FORM = 0.25
 """Share of the programs that each form has at least: with warp-specialised kernels, and without."""
-ALGORITHMS, LATER = 3, 1.05
+ALGORITHMS, LATER = 2, 1.05
 """How many of a library's algorithms are tried for a program, and how many times as long a later one counts to take as
 the one before it."""
 LIBRARY = 3
 """Of so many candidates one has a library's products, where there are enough of these."""
 SHARE = (0.5, 1.0, 2.0)
 """Split counts that are tried, as multiples of the model's choice."""
-LIKE_KERNELS, LIKE_TILES = 1.02, 1.05
+LIKE_KERNELS, LIKE_TILES = 1.02, 1.15
 """How many times as long a program counts to take for each one before it of the same alternative whose kernels write
 the same values to memory, and for each one with the same tiles: what the model misjudges it misjudges in all alike."""
 
@@ -99,9 +100,17 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, li
         for share in SHARE if schedules[index].splits else (1.0,):
             for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings, share)):
                 found += _of_kernels(index, place, scheduled, options, count)
-    ranked = sorted(found, key=lambda choice: choice.seconds)
+    ranked = _different(sorted(found, key=lambda choice: choice.seconds))
     taken = _varied(ranked, count)
     return [*taken[:1], *_by_library(ranked)[:library], *taken[1:]][:count]
+
+
+def _different(ranked: Sequence[Choice]) -> list[Choice]:
+    """Of those with the same tiles in the same time, to a percent, the first: alternatives that do the same work."""
+    found: dict[Hashable, Choice] = {}
+    for choice in ranked:
+        found.setdefault((choice.launches, choice.parts, round(math.log(choice.seconds), 2)), choice)
+    return list(found.values())
 
 
 def _by_library(ranked: Sequence[Choice]) -> list[Choice]:

@@ -62,7 +62,7 @@ def test_one_kernel_and_right(function: Any, static: bool) -> None:
         symbols = {name for value in graph.inputs for dim in value.dims for name in dim.size.symbols}
         extents = {name: sizes[name] for name in ("n", "k") if static and name in symbols and sizes["h"]}
         made = replace(graph, extents=extents)
-        compiled = compile_graph(made, {"m": 4096, "h": 8, "n": 4096, "k": 4096, **extents})
+        compiled = compile_graph(made, {"m": 4096, "h": 8, "n": 4096, "k": 4096, **extents}, tilings=8)
         assert len(compiled.plan.launches) == 1
         inputs = _inputs(graph, sizes)
         for out, exact in zip(compiled(inputs), reference(made, inputs, "f64"), strict=True):

@@ -1,4 +1,4 @@
-// RUN: %cleave-opt "--schedule{sizes=m=4096,n=4096,h=32,a=8,g=4}" %s > %t
+// RUN: %cleave-opt "--schedule{sizes=m=4096,n=4096,h=32,a=64,g=4}" %s > %t
 // RUN: %python %S/../../../tools/outline.py --loops < %t | FileCheck %s --match-full-lines --strict-whitespace
 
 // All of an attention is one loop over the keys, whatever masks and heads it has. Tiles, and the order in the loop, are free.
