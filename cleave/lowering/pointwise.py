@@ -21,6 +21,7 @@ from cleave.lowering.tiles import Layout, Tile, aligned, full_width, narrow_boun
 LOG2E = math.log2(math.e)
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 _NATIVE = ("f16", "f32", "f64")  # compared and selected among as they are
+_ARITHMETIC = tuple(f"cleave.{name}" for name in "add sub mul div tanh select max min".split())
 
 # --- floats ---------------------------------------------------------------------------------------------------------
 
@@ -158,9 +159,10 @@ def only_narrowed(value: ir.Value) -> bool:
 def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     """x·log2(e), aligned; a constant that x was multiplied by, for this use only, is folded into the factor.
 
-    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers. Not where what
-    is subtracted is one number for many elements, as a row's maximum is: then one multiply-add does both, and what
-    rounding leaves is a factor that all of them have in common, as small as that of the difference's own rounding.
+    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers. Not where one
+    number, as a row's maximum, is subtracted from many results of products of narrow numbers: then one multiply-add does
+    both. What the rounding of that number leaves is a factor that is not the same in all iterations of a loop, but no
+    further from 1 than those that the rounding of the products has left.
     """
     from_many = _difference(x, lookup)
     if from_many is None:
@@ -182,14 +184,30 @@ def _factored(x: ir.Value, lookup: Lookup) -> tuple[Tile, float]:
 
 
 def _difference(x: ir.Value, lookup: Lookup) -> tuple[ir.Value, Tile] | None:
-    """What ``x`` is the difference of, for one use only, if its second side has fewer elements."""
+    """What ``x`` is the difference of, for one use only: of results of products, and of fewer numbers."""
     owner = x.owner
     if isinstance(owner, ir.Block) or owner.name != "cleave.sub" or len(list(x.uses)) != 1:
         return None
     many, few = owner.operands
     tiles = lookup(many), lookup(few)
     fewer = math.prod(tiles[1].shape) < math.prod(tiles[0].shape)
-    return (many, tiles[1]) if fewer and all(tile.element == "f32" for tile in tiles) else None
+    fits = fewer and all(tile.element == "f32" for tile in tiles) and _follows_from_products(many)
+    return (many, tiles[1]) if fits else None
+
+
+def _follows_from_products(x: ir.Value) -> bool:
+    """Whether arithmetic makes it of what contractions of narrow numbers give."""
+    pending, seen = [x], set[ir.Value]()
+    while pending:
+        owner = pending.pop().owner
+        if isinstance(owner, ir.Block):
+            continue
+        if owner.name == "cleave.contract":
+            return all(cleave.decode(operand.type)[0].dtype in _NARROW for operand in owner.operands)
+        if owner.name in _ARITHMETIC:
+            pending += (operand for operand in owner.operands if operand not in seen)
+            seen |= set(owner.operands)
+    return False
 
 
 def constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:
