@@ -160,9 +160,9 @@ def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     """x·log2(e), aligned; a constant that x was multiplied by, for this use only, is folded into the factor.
 
     A difference is taken first: scaling its sides instead would leave the rounding of two large numbers. Not where one
-    number, as a row's maximum, is subtracted from many results of products of narrow numbers: then one multiply-add does
-    both. What the rounding of that number leaves is a factor that is not the same in all iterations of a loop, but no
-    further from 1 than those that the rounding of the products has left.
+    number, as a row's maximum, is subtracted from many results of products of narrow numbers: then one multiply-add
+    does both. What the rounding of that number leaves is a factor that is not the same in all iterations of a loop, but
+    no further from 1 than those that the rounding of the products has left.
     """
     from_many = _difference(x, lookup)
     if from_many is None:
