@@ -31,8 +31,8 @@ STEADY = 1.25
 """Rate of contractions over ``tensor_flops`` in such kernels where nothing in a loop waits for one."""
 UNROLLED_REQUESTS, MOST_UNROLLED = 20.0, 8.0
 """Accesses of a thread, and iterations, that are in flight at once in loops that are not pipelined."""
-REOPENED = 0.022
-"""Share of the time in DRAM that each time costs that blocks come back to a page, one row's neighbours by another."""
+ALONE = 0.16
+"""Share of the time in DRAM that it costs where each block has pages of its own and comes back to them."""
 EDGE = 0.6
 """Share of the DRAM bandwidth at which blocks read and write outside their loops where each has a multiprocessor."""
 SLOWEST = 2.0
@@ -143,7 +143,6 @@ class Costs:
         self.waits = any(chain.waited for each in self.walks for chain in each.chains)
         self.rotated = any(chain.chained for each in self.walks for chain in each.chains)
         self.staged = work.streamed > 0 or any(_has_stages(chain) for each in self.walks for chain in each.chains)
-        self.dram_bandwidth = target.dram_bandwidth / (1 + REOPENED * work.reopened / max(1.0, work.loaded))
         self.l2, self.edge = self._l2(), target.sms * _edge(self.walks) / (EDGE * target.dram_bandwidth)
         self._found: dict[tuple[int, int], Cost] = {}
         self._with_warps: dict[int, _Warps] = {}
@@ -170,7 +169,7 @@ class Costs:
         waves = math.ceil(work.blocks / (target.sms * resident)) if work.blocks else 0
         edge = self.edge if described and resident == 1 else 0.0
         return Cost(
-            dram=min(self._dram_bytes(resident), max(self.traffic, work.compulsory)) / self.dram_bandwidth,
+            dram=self._dram(resident),
             l2=self.l2 * (IN_STEP if described and waves == 1 else 1.0),
             tensor=warps.tensor,
             special=warps.special,
@@ -198,6 +197,12 @@ class Costs:
         pointers = (self.traffic - self.described) * idle / target.l2_bandwidth
         lines = self.lines * idle / (target.sms * target.line_bandwidth)
         return max(pointers + max(lines, self.described / target.described_l2_bandwidth), accesses)
+
+    def _dram(self, resident: int) -> float:
+        """Seconds where each multiprocessor has so many blocks at once."""
+        bytes_ = min(self._dram_bytes(resident), max(self.traffic, self.work.compulsory))
+        alone = min(bytes_, self.work.blocks * self.work.alone)
+        return (bytes_ + ALONE * alone) / self.target.dram_bandwidth
 
     def _dram_bytes(self, resident: int) -> float:
         """Read and written where each multiprocessor has so many blocks at once."""

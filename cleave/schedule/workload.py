@@ -19,7 +19,7 @@ VECTOR = 16
 LINE = 128
 """Bytes of a row that the copy engine moves at a time; shorter rows take it as long."""
 PAGE = 2048
-"""Bytes that lie side by side in DRAM: what opens them takes time, which reading all of them at once saves."""
+"""Bytes that lie side by side in DRAM: what opens them takes time, which blocks that read of them together share."""
 LANE = 4
 """Bytes that a warp's access to memory moves at a time for each thread: wider accesses take so many times longer."""
 REGISTER = 4
@@ -79,7 +79,7 @@ class Chain:
         return sum(flops * columns_lost(columns) / columns for flops, columns in shares)
 
 
-MEANS = "loaded described lines reopened narrow stored requests tensor mma fma special alu staged"
+MEANS = "loaded described lines alone narrow stored requests tensor mma fma special alu staged"
 """What kernels side by side have of these is a mean over their blocks."""
 
 
@@ -90,7 +90,7 @@ class Workload:
     ``compulsory``: bytes of its tensors; of one that is only gathered from, what all blocks read (``gathered``: each).
     ``resident`` and ``streamed``: shared memory of tiles outside and inside loops. ``live``: bytes of accumulators and
     the largest tile of register code, which is ``temporary``. ``described``: of ``loaded``, those that go through
-    descriptors; ``reopened``: the same as often as its page of DRAM had been open before, for what lies beside it;
+    descriptors; ``alone``: a little of a page of DRAM at a time, of which no other block has any at that time;
     ``describable``: whether loads of a pipelined loop could. ``mma``: the part of ``tensor`` that tiles of less than 64
     rows do by ``mma.sync``. ``narrow``: operations that ``wgmma`` loses in tiles of few columns. ``lines``,
     ``requests`` and ``staged``: as in ``Chain``. ``chained_rows``: of the tile of a contraction by ``wgmma`` that feeds
@@ -109,7 +109,7 @@ class Workload:
     loaded: float = 0.0
     described: float = 0.0
     lines: float = 0.0
-    reopened: float = 0.0
+    alone: float = 0.0
     describable: bool = False
     narrow: float = 0.0
     stored: float = 0.0
@@ -243,7 +243,7 @@ class _Count:
         for load in stretch.loads:
             self._load(load, chain)
             if around and around.attrs["dim"] in load.source.names[-1:]:
-                self._reopens(load, chain, self.around.trips(around))
+                self._alone(load, chain, self.around.trips(around))
         for product in stretch.products:
             self._product(product, chain)
 
@@ -277,10 +277,11 @@ class _Count:
         chain.replaced += requests if copied else 0.0
         work.requests += chain.trips * requests
 
-    def _reopens(self, load: Fetch, chain: Chain, walks: int) -> None:
-        """Count that an outer loop of so many iterations walks along the rows in memory."""
-        times = min(walks, PAGE // load.row.of(self.elements))
-        self.work.reopened += chain.trips * load.bytes.of(self.elements) * max(0, times - 1)
+    def _alone(self, load: Fetch, chain: Chain, walks: int) -> None:
+        """Count that an outer loop of so many iterations walks along the rows in memory, another one to their end."""
+        row = load.row.of(self.elements)
+        if row < PAGE <= (walks + 1) * row:
+            self.work.alone += chain.trips * load.bytes.of(self.elements)
 
     def _product(self, product: Product, chain: Chain) -> None:
         work, extents = self.work, self.around.extents or product.own
