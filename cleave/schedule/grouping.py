@@ -90,8 +90,9 @@ class Grouping:
 
     def _state(self, member: Value, running: frozenset[Value]) -> State | None:
         loops = self.tiling.looped(member)
-        if len(loops) != 1:
-            return None
+        held = set(member.attrs["over"]).difference(loops)
+        if len(loops) != 1 or any(not held.isdisjoint(other.names) for other in running):
+            return None  # what is summed over a dim that is held whole is not corrected for each element along it
         state = self.region.state(member, running, loops[0])
         return state if state is None or self.fusion.estimates or not state.centres else None
 

@@ -157,7 +157,7 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
     """
     stop = boundary - frozenset(outputs)
     taken = {name for value in _reachable(outputs, stop) for name in (*value.names, *value.attrs.get("over", ()))}
-    renamer = Renamer(stop, taken, _split_dims(outputs))
+    renamer = Renamer(stop, taken, _parts(outputs, stop, extents))
     parallel = frozenset(name for value in outputs for name in value.names)
     results = tuple(renamer.rename_apart(value, parallel) for value in outputs)
     memory: list[Value] = []
@@ -175,13 +175,35 @@ def _input_number(value: Value) -> float:
     return viewed(value).attrs.get("index", math.inf)
 
 
-def _split_dims(outputs: tuple[Value, ...]) -> dict[str, Part]:
+def _parts(outputs: tuple[Value, ...], stop: frozenset[Value], extents: Mapping[str, int]) -> dict[str, Part]:
+    """The inner dims of splits. CleaveError for one inside parts under two names, of which the last one is shorter."""
     found: dict[str, Part] = {}
+    values = _reachable(outputs, stop)
+    for inner, parts in _splits(outputs).items():
+        met = [part for part in parts if any({inner, part.outer} <= set(value.names) for value in values)]
+        found[inner] = (met or parts)[0]
+        for part in met[1:]:
+            sizes = {dim.name: dim.size for value in values for dim in value.dims}
+            if not part.divides(sizes[part.outer] * sizes[inner], extents):
+                text = f"'{inner}' inside the parts '{met[0].outer}' and '{part.outer}' cannot be scheduled yet"
+                raise CleaveError(text, values[0].location)
+    return found
+
+
+def _splits(outputs: tuple[Value, ...]) -> dict[str, list[Part]]:
+    """For each inner dim of a split, under all its names, the outer one under all of its."""
+    found: dict[str, list[Part]] = {}
     for value in topological(outputs, frozenset()):
         if value.op == "split":
             outer, inner = (Dim.parse(text).name for text in value.attrs["into"])
-            found[inner] = Part(outer, value.operands[0].size(value.attrs["dim"]))
-    return found
+            found.setdefault(inner, []).append(Part(outer, value.operands[0].size(value.attrs["dim"])))
+        elif value.op == "rename":
+            old, new = value.attrs["from"], Dim.parse(value.attrs["to"]).name
+            found[new] = [*found.get(new, []), *found.get(old, [])]
+            for inner in value.names:
+                parts = found.get(inner, [])
+                parts += [Part(new, part.whole) for part in parts if part.outer == old]
+    return {inner: list(dict.fromkeys(parts)) for inner, parts in found.items() if parts}
 
 
 def _in_memory(value: Value, stop: frozenset[Value]) -> bool:

@@ -30,6 +30,11 @@ class Part(NamedTuple):
     outer: str
     whole: Size
 
+    def divides(self, parts: Size, extents: Mapping[str, int]) -> bool:
+        """Whether all parts, together so many elements, are known to be as long."""
+        left = self.whole - parts
+        return left.value == 0 or (left.symbols <= extents.keys() and left.evaluate(extents) == 0)
+
 
 def in_memory_order(graph: Graph) -> Graph:
     """The graph with a copy before each merge whose dims do not lie one after the other, so that a merge can be a view,

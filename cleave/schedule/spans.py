@@ -40,8 +40,11 @@ class Spans:
         """How much of this part exists: the last parts of a split are shorter, or empty."""
         outer, whole_size = self.region.parts[name]
         builder, part = scope.builder, scope.span(outer)
+        if part is None and self.region.parts[name].divides(self.sizes[outer] * self.sizes[name], self.extents):
+            return size
         if part is None or part.extent != 1:
-            raise CleaveError(f"reducing '{outer}' before '{name}', which is inside its parts, cannot be scheduled yet")
+            text = f"reducing '{outer}' before '{name}', which is inside its parts, cannot be scheduled yet"
+            raise CleaveError(text, notes=(f"unless all parts have as many: {whole_size} = {outer}*{name}",))
         whole = builder.extent(whole_size, self.extents)
         start = builder.arith("minui", builder.arith("muli", part.offset, size), whole)
         return builder.arith("minui", size, builder.arith("subi", whole, start))
