@@ -23,6 +23,8 @@ MANY, WIDE = 1024, 256
 ELEMENT_TILES = (256, 1024, 4096)
 """Elements of a tile where nothing is summed."""
 REDUCED_ROW_TILES = (256, 64, 16, 4, 1)
+ROWS_TOGETHER = (2048, 1024, 512)
+"""Elements of several rows that are summed with weights."""
 ROW_CHUNK = 1024
 """Elements of a longer row that a block goes through at a time: of fewer the loads in flight are too few."""
 LONGEST_ROW = 16384
@@ -117,6 +119,8 @@ def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     choices = {name: tuple(_reduced_choices(region, name, sizes, row=name in first)) for name in free}
     groups = _sides(region, sizes)
     sides = [tuple(_side_choices(group, sizes, single=len(groups) > 2)) for group in groups]
+    if len(groups) == 1 and not any(_has_two_sides(value) for value in region.reductions):
+        sides = [_with_rows(groups[0], sides[0], region, sizes)]
     sides += [] if groups else _row_sides(region, sizes, rows)
     tiled = {*rows, *(name for side in sides for name in side[0])}
     sides += [({name: 1},) for name in region.parallel if name not in tiled]
@@ -170,6 +174,23 @@ def _sides(region: Region, sizes: Mapping[str, int]) -> list[tuple[str, ...]]:
     in_order = {name: index for index, name in enumerate(region.parallel)}
     sides = (tuple(sorted(side, key=lambda name: (-sizes[name], -in_order[name]))) for side in found)
     return sorted(sides, key=lambda side: min(in_order[name] for name in side))
+
+
+def _has_two_sides(value: Value) -> bool:
+    """Whether it is a product of matrices, and not a weighted sum for each of the elements that both operands have."""
+    if value.op != "contract":
+        return False
+    left, right = (set(operand.names) for operand in value.operands)
+    return bool(left - right) and bool(right - left)
+
+
+def _with_rows(
+    group: Sequence[str], alone: Sequence[Mapping[str, int]], region: Region, sizes: Mapping[str, int]
+) -> tuple[Mapping[str, int], ...]:
+    """Those of one row, and several rows together: what starts a block takes as long as a weighted sum of some rows."""
+    around = [name for name in reversed(region.parallel) if name not in (*group, *_outer_parts(region))]
+    packed = (_packed([*group, *around], sizes, limit) for limit in ROWS_TOGETHER)
+    return _distinct([*packed, *({**tiles, **dict.fromkeys(around, 1)} for tiles in alone)])
 
 
 def _side_choices(group: Sequence[str], sizes: Mapping[str, int], *, single: bool) -> Iterator[Mapping[str, int]]:

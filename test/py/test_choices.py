@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import graphs
+import numpy as np
 import pytest
+from compiled import compile_graph, reference
 
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.schedule.cost import kernel_cost
@@ -174,3 +176,19 @@ def test_numbers_of_parts_are_chosen_with_tiles_that_suit_them() -> None:
     best, count = seconds()
     for other in (max(1, count // 2), 2 * count):
         assert best <= seconds(s=other)[0]
+
+
+def test_blocks_of_a_combination_have_several_rows() -> None:
+    """Of 4096 rows of 128 elements in 4 parts: a block for each row takes longer to start than to sum."""
+    graph = graphs.split_attention(head=128)
+    options = ScheduleOptions(sizes={"h": 32, "m": 128, "n": 4096, "s": 4}, max_tilings=8, combine="plain")
+    parts, combination = schedule(graph.deduplicated(), options).candidates
+    assert parts[0].cost.blocks <= 512
+    assert combination[0].tiling.grid["m"] > 1
+    assert combination[0].cost.blocks <= 1024
+    compiled = compile_graph(graph, options=options)
+    draw = np.random.default_rng(0)
+    q, k, v = (draw.standard_normal((2, rows, 128)).astype(np.float16) for rows in (9, 37, 37))
+    (found,) = compiled((q, k, v), {"s": 3})
+    (expected,) = reference(graph, (q, k, v), sizes={"s": 3})
+    np.testing.assert_allclose(found.astype(float), expected.astype(float), atol=2e-3)
