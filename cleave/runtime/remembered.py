@@ -117,11 +117,11 @@ class _Known:
                 return self(tensors, stream)
         where = torch.current_stream(self.index)
         if stream is None or stream == where:
-            made = [empty(shape, strides, dtype) for shape, strides, dtype in self.new]
+            made = [empty(*new) for new in self.new]
         else:
             where = stream
             with on_stream(torch.module, stream, self.index):
-                made = [empty(shape, strides, dtype) for shape, strides, dtype in self.new]
+                made = [empty(*new) for new in self.new]
         for tensor in made:
             addresses.append(tensor.data_ptr())
         if self.counters:
