@@ -44,6 +44,19 @@ class Compilation:
         text = with_pitches(self.source, self.name, layouts)
         return None if text is None else replace(self, source=text, parts=Parts(self.signature.arguments, layouts))
 
+    def key(self, sizes: Sizes, device: str) -> str:
+        """Under which tuning results for these sizes on such a GPU are kept."""
+        from cleave.lowering.package import versions
+        from cleave.lowering.source import without_locations
+        from cleave.runtime.cublas import shared_cublas
+        from cleave.tuner.store import key_of
+
+        given = {"warp_specialise": self.warp_specialise, "library": self.library}
+        options = {**self.schedule, "superopt": self.superopt}
+        options |= {name: value for name, value in given.items() if value is not None}
+        options |= {} if self.library is False else {"cublas": str(shared_cublas())}
+        return key_of(without_locations(self.source), sizes, options, device, versions())
+
     # --- the source ---
 
     @property

@@ -377,18 +377,7 @@ class Function:
         return False
 
     def _key(self, sizes: Sizes) -> str:
-        """Under which tuning results for these sizes are kept."""
-        from cleave.lowering.package import versions
-        from cleave.lowering.source import without_locations
-        from cleave.runtime.cublas import shared_cublas
-        from cleave.tuner.store import key_of
-
-        compilation = self._compilation
-        options = {**compilation.schedule, "superopt": compilation.superopt}
-        given = {name: getattr(compilation, name) for name in ("warp_specialise", "library")}
-        options |= {name: value for name, value in given.items() if value is not None}
-        options |= {} if compilation.library is False else {"cublas": str(shared_cublas())}
-        return key_of(without_locations(self.source), sizes, options, _current_driver().device_name(), versions())
+        return self._compilation.key(sizes, _current_driver().device_name())
 
     def _bound(self, tensors: Sequence[Any], given: Sizes | None = None) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
