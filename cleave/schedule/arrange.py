@@ -97,10 +97,8 @@ class _Arrangement:
         return choice.cost.running + self.options.target.barrier_latency
 
     def _time_apart(self, first: int) -> float:
-        target = self.options.target
         running = sum(candidates[0].cost.running for candidates in self.scheduled.candidates[first : first + 2])
-        between = target.next_launch - (target.overlap_saving if target.overlaps_launches else 0.0)
-        return running + between
+        return running + self.options.target.between_launches
 
     def _best(self, first: int, pair: Pair) -> _Choice | None:
         """The cheapest kernel for both whose blocks all run at once; None if there is none."""

@@ -34,7 +34,7 @@ def kernel_cost(
 
 def launch_time(count: int, target: Target) -> float:
     """Seconds that launching this many kernels one after the other takes."""
-    return target.launch + (count - 1) * target.next_launch if count else 0.0
+    return target.launch + (count - 1) * target.between_launches if count else 0.0
 
 
 def known_of(graph: Graph) -> dict[str, SizeLike]:

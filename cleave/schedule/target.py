@@ -73,6 +73,11 @@ class Target:
         return int(self.arch.removeprefix("sm_")) >= 90
 
     @property
+    def between_launches(self) -> float:
+        """Seconds that a launch takes after another one, with which it overlaps where that is possible."""
+        return self.next_launch - (self.overlap_saving if self.overlaps_launches else 0.0)
+
+    @property
     def overlaps_launches(self) -> bool:
         """Whether it has programmatic dependent launch."""
         return int(self.arch.removeprefix("sm_")) >= 90
