@@ -30,10 +30,10 @@ NARROWEST = 32
 """Bytes of the shortest rows of tiles in shared memory."""
 THREADS = PRODUCER_THREADS = 128
 """Of a consumer; of a producer whose threads copy."""
-REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 190}, {1: 40, 2: 40, 3: 24}
+REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 176}, {1: 40, 2: 40, 3: 24}
 """A thread's of a consumer, and those of them that hold no tile, by consumers: as estimated of kernels that do not
 spill, of which those with three have 160."""
-REGISTERS_BESIDE = {1: 200, 2: 216, 3: 180}
+REGISTERS_BESIDE = {1: 200, 2: 216, 3: 176}
 """Of kernels side by side: their producer has more to remember."""
 TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
 """Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it

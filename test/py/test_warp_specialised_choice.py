@@ -72,6 +72,13 @@ def test_softmax_beneath_products_is_worth_it() -> None:
     assert best.cost.tensor < best.cost.running < plain.cost.running
 
 
+def test_three_consumers_have_no_registers_for_wide_heads_and_many_keys() -> None:
+    """64 rows of 128 sums and 128 scores each would spill 1,804 bytes; of 64 scores none."""
+    tiles = [each.tiling.tiles for each in specialised(scheduled(attention())) if each.tiling.tiles["m"] == 192]
+    keys = {each["n"] for each in tiles if each["d"] == 128}
+    assert 64 in keys and 128 not in keys
+
+
 def without(graph: Graph, target: str = "h200") -> bool:
     found = schedule(graph.deduplicated(), options(graph, target))
     return not any(each.warp_specialised for launch in found.candidates for each in launch)
