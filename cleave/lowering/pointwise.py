@@ -21,7 +21,6 @@ from cleave.lowering.tiles import Layout, Tile, aligned, full_width, narrow_boun
 LOG2E = math.log2(math.e)
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 _NATIVE = ("f16", "f32", "f64")  # compared and selected among as they are
-_ARITHMETIC = tuple(f"cleave.{name}" for name in "add sub mul div tanh select max min".split())
 
 # --- floats ---------------------------------------------------------------------------------------------------------
 
@@ -159,55 +158,14 @@ def only_narrowed(value: ir.Value) -> bool:
 def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     """x·log2(e), aligned; a constant that x was multiplied by, for this use only, is folded into the factor.
 
-    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers. Not where one
-    number, as a row's maximum, is subtracted from many results of products of narrow numbers: then one multiply-add
-    does both. What the rounding of that number leaves is a factor that is not the same in all iterations of a loop, but
-    no further from 1 than those that the rounding of the products has left.
+    A difference is taken first: scaling its sides instead would leave the rounding of two large numbers.
     """
-    from_many = _difference(x, lookup)
-    if from_many is None:
-        tile, factor = _factored(x, lookup) if len(list(x.uses)) == 1 else (lookup(x), LOG2E)
-        value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
-        return aligned(replace(tile, value=value), layout.names, layout.shape).value
-    many, few = from_many
-    tile, factor = _factored(many, lookup)
-    value = aligned(tile, layout.names, layout.shape).value
-    less = tt.same("arith.mulf", few.value, tt.constant_like(few.value, -LOG2E))
-    less = aligned(replace(few, value=less), layout.names, layout.shape).value
-    return tt.same("math.fma", value, tt.constant_like(value, factor), less)
-
-
-def _factored(x: ir.Value, lookup: Lookup) -> tuple[Tile, float]:
-    """The tile and the factor of which x·log2(e) is the product."""
+    tile, factor = lookup(x), LOG2E
     product = constant_product(x)
-    return (lookup(product[0]), LOG2E * product[1]) if product else (lookup(x), LOG2E)
-
-
-def _difference(x: ir.Value, lookup: Lookup) -> tuple[ir.Value, Tile] | None:
-    """What ``x`` is the difference of, for one use only: of results of products, and of fewer numbers."""
-    owner = x.owner
-    if isinstance(owner, ir.Block) or owner.name != "cleave.sub" or len(list(x.uses)) != 1:
-        return None
-    many, few = owner.operands
-    tiles = lookup(many), lookup(few)
-    fewer = math.prod(tiles[1].shape) < math.prod(tiles[0].shape)
-    fits = fewer and all(tile.element == "f32" for tile in tiles) and _follows_from_products(many)
-    return (many, tiles[1]) if fits else None
-
-
-def _follows_from_products(x: ir.Value) -> bool:
-    """Whether arithmetic makes it of what contractions of narrow numbers give."""
-    pending, seen = [x], set[ir.Value]()
-    while pending:
-        owner = pending.pop().owner
-        if isinstance(owner, ir.Block):
-            continue
-        if owner.name == "cleave.contract":
-            return all(cleave.decode(operand.type)[0].dtype in _NARROW for operand in owner.operands)
-        if owner.name in _ARITHMETIC:
-            pending += (operand for operand in owner.operands if operand not in seen)
-            seen |= set(owner.operands)
-    return False
+    if product and len(list(x.uses)) == 1:
+        tile, factor = lookup(product[0]), LOG2E * product[1]
+    value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
+    return aligned(replace(tile, value=value), layout.names, layout.shape).value
 
 
 def constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:

@@ -541,6 +541,17 @@ def test_softmax_of_logits_far_from_zero(offset: float, columns: int) -> None:
     assert np.linalg.norm(actual - expected) < 5e-7 * np.linalg.norm(expected)
 
 
+def test_rows_that_finite_numbers_mask() -> None:
+    """Scores of a row that are equal have equal weights, however far from zero they are."""
+    graph, sizes = graphs.attention(mask=True, division_last=True), {"h": 1, "m": 6, "n": 150}
+    _, tiled = texts(graph, sizes)
+    q, k, v, mask = inputs_for(graph, sizes)
+    mask[:] = np.array([0, -1e4, -1e6, -1e9, -1e30, np.finfo(np.float32).min])[:, None]
+    (far,) = run_lowered(lower(tiled), graph.name, [0 * q, k, v, mask], sizes)
+    mean = v.astype(np.float64).mean(axis=1, keepdims=True)
+    assert np.abs(far - mean).max() < 2e-3 * np.abs(mean).max()
+
+
 @pytest.mark.parametrize(("kind", "factor"), [("max", 0.3), ("max", -0.3), ("min", 1e30), ("max", 1e-40), ("max", 0.0)])
 def test_extrema_of_scaled_numbers(kind: Literal["max", "min"], factor: float) -> None:
     """To the last bit, also where products overflow or are 0; NaN stays NaN."""

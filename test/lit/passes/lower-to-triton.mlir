@@ -128,8 +128,8 @@ func.func private @row_sum__k0(%x: !x, %y: !y {cleave.out}) attributes {cleave.k
 
 // -----
 
-// Attention with a running maximum: K's tile is transposed for tt.dot; positions are compared in 32 bits; the maximum
-// is scaled, and one multiply-add for each element does the rest; the division rounds to f16, so it may be fast.
+// Attention with a running maximum: K's tile is transposed for tt.dot; positions are compared in 32 bits; the difference
+// from the maximum is taken before it is scaled, so that no digits are lost; the division rounds to f16, so it may be fast.
 // CHECK-LABEL: func.func @attention
 // CHECK:       module attributes {cleave.arguments = ["in:0", "in:1", "in:2", "in:3", "size:m", "size:n"]
 // CHECK:         scf.for
@@ -140,10 +140,9 @@ func.func private @row_sum__k0(%x: !x, %y: !y {cleave.out}) attributes {cleave.k
 // CHECK:           %[[MASKED:.*]] = arith.select %{{.*}}, %[[S]], %{{.*}}
 // CHECK:           arith.maximumf {{.*}} : f32
 // CHECK:           %[[NEW:.*]] = arith.maximumf {{.*}} : tensor<64xf32>
-// CHECK:           %[[MINUS:.*]] = arith.constant dense<-1.44269502> : tensor<64xf32>
-// CHECK:           %[[M:.*]] = arith.mulf %[[NEW]], %[[MINUS]]
+// CHECK:           %[[D:.*]] = arith.subf %[[MASKED]],
 // CHECK:           %[[L:.*]] = arith.constant dense<1.44269502> : tensor<64x32xf32>
-// CHECK:           %[[E:.*]] = math.fma %[[MASKED]], %[[L]], %{{.*}} : tensor<64x32xf32>
+// CHECK:           %[[E:.*]] = arith.mulf %[[D]], %[[L]]
 // CHECK:           math.exp2 %[[E]]
 // CHECK:           "tt.dot"(%{{.*}}, %{{.*}}, %{{.*}}) : (tensor<64x32xf16>, tensor<32x64xf16>, tensor<64x64xf32>)
 // CHECK:         arith.divf
