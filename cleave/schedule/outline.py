@@ -62,7 +62,8 @@ class Stretch:
     is the number of the one that it lies in. The rest is as in ``workload.Chain``.
 
     ``chained``: contractions by ``wgmma`` that another one feeds. ``copies``: bytes of tiles for ``wgmma``.
-    ``special``, ``simple``: elements of register code.
+    ``special``, ``simple``: elements of register code. ``computes``: whether this does more than to add contractions
+    up.
     """
 
     loop: Instruction | None
@@ -82,6 +83,7 @@ class Stretch:
     meetings: int
     special: Amount
     simple: Amount
+    computes: bool
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ class _Writer:
             meetings=sum(map(_meets, reductions)),
             special=self.shapes.elements(i.result for i in own if i.op in SPECIAL),
             simple=self.shapes.elements(simple),
+            computes=_computes(block),
         )
 
     def _fetch(self, load: Instruction) -> Fetch:
@@ -259,6 +262,15 @@ def _is_simple(instruction: Instruction) -> bool:
     counted = (*LOADS, *MADE, "store", "contract")
     made = bool(instruction.results) and instruction.result.type is not None
     return made and instruction.op not in counted and instruction.op not in SPECIAL
+
+
+def _computes(block: Block) -> bool:
+    """Whether anything of the block's register code is needed but for sums that contractions are added to."""
+    needed = {*block.yields, *(operand for i in block.instructions for operand in i.operands)}
+    products = {i.result for i in block.instructions if i.op == "contract"}
+    code = [i for i in block.instructions if i.op in SPECIAL or _is_simple(i)]
+    sums = [i for i in code if i.op == "add" and i.result in block.yields and not products.isdisjoint(i.operands)]
+    return any(i not in sums and i.result in needed for i in code)
 
 
 def _meets(reduction: Instruction) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from cleave.schedule import block_cost
 from cleave.schedule.block_cost import OVERLAP_DESCRIBED, SIMPLE, Cost, Resources, block_time, cost_of, overlapped
 from cleave.schedule.target import Target
 from cleave.schedule.warp_specialised import BLOCKS, PRODUCER_THREADS, Form
@@ -55,7 +56,7 @@ def _specialised_loops(work: Workload, form: Form, target: Target) -> float:
 def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:
     """Seconds of an iteration of all blocks of a multiprocessor. With three consumers one computes at any time."""
     share = BLOCKS[form.division.consumers] * target.sms
-    rate = target.tensor_flops * (CHAINED if chain.chained else 1.0)
+    rate = target.tensor_flops * (CHAINED if chain.chained else 1.0 if chain.computes else block_cost.STEADY)
     tensor = share * (chain.wgmma + chain.narrow(form.warps)) / rate
     simple = (chain.elements - SPECIAL_ELEMENTS * chain.special) / (SIMPLE * target.fma_flops)
     registers = share * (chain.special / target.special_rate + simple)
@@ -73,5 +74,5 @@ def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:
     exposed = requests > 0 and chain.pipelined and not chain.chained  # beneath the first products otherwise
     waited = target.load_latency if exposed else 0.0
     waited += chain.reductions * target.reduction_latency
-    waited += TURN if chain.elements and chain.pipelined and not chain.chained else 0.0
+    waited += TURN if chain.computes and chain.pipelined and not chain.chained else 0.0
     return max(computed, copied, alone / (form.stages - 1)) + waited + (HAND_OVER if chain.pipelined else 0.0)

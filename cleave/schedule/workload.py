@@ -40,7 +40,8 @@ class Chain:
     instruction; ``wgmmas``, ``mmas`` and ``reductions``: how many; ``meetings``: reductions in which warps wait for one
     another; ``waited``: contractions that register code waits for; ``wide``: operations, rows and columns of each by
     ``wgmma``; ``small``: operations of those by ``mma.sync``, and the warps that there is work for.
-    ``elements``: of tiles of register code, those of special functions eight times. ``multiplied``: bytes of operands
+    ``elements``: of tiles of register code, those of special functions eight times; ``computes``: whether this does
+    more than to add contractions up. ``multiplied``: bytes of operands
     of contractions that are not ``described`` and can be copied by threads, in so many ``vectors``; ``replaced``: those
     of ``requests`` that are such; ``picked``: whether an index says where some of them are.
     """
@@ -68,6 +69,7 @@ class Chain:
     chained: bool = False
     special: float = 0.0
     elements: float = 0.0
+    computes: bool = False
     multiplied: float = 0.0
     vectors: float = 0.0
     replaced: float = 0.0
@@ -232,6 +234,7 @@ class _Count:
             chained=bool(stretch.chained),
             special=special,
             elements=SPECIAL_ELEMENTS * special + simple,
+            computes=stretch.computes,
         )
         work.chains.append(chain)
         work.narrowest = min([work.narrowest, *(copy.of(elements) for copy in stretch.copies)])

@@ -72,6 +72,22 @@ def test_softmax_beneath_products_is_worth_it() -> None:
     assert best.cost.tensor < best.cost.running < plain.cost.running
 
 
+def gated() -> Graph:
+    b = GraphBuilder("gated")
+    x, w, v = b.input("m=512 k=4096", "f16"), b.input("k=4096 n=14336", "f16"), b.input("k=4096 n=14336", "f16")
+    gate, up = (b.contract(x, y, over=["k"], dtype="f32") for y in (w, v))
+    return b.build(b.cast(b.mul(b.mul(gate, b.sigmoid(gate)), up), dtype="f16"))
+
+
+def test_loops_of_products_alone_keep_the_tensor_cores_busy() -> None:
+    """On an H200 the best of SwiGLU's 512 rows takes 196 µs with two consumers, and 210 µs without."""
+    found = scheduled(gated())
+    best, *_ = specialised(found)
+    plain = next(each for each in found.candidates[0] if not each.warp_specialised)
+    assert (best.tiling.tiles["m"], best.tiling.tiles["n"]) == (128, 128)
+    assert 180e-6 < best.cost.running < plain.cost.running < 225e-6
+
+
 def test_three_consumers_have_no_registers_for_wide_heads_and_many_keys() -> None:
     """64 rows of 128 sums and 128 scores each would spill 1,804 bytes; of 64 scores none."""
     tiles = [each.tiling.tiles for each in specialised(scheduled(attention())) if each.tiling.tiles["m"] == 192]
