@@ -17,7 +17,7 @@ from cleave.runtime.descriptors import Box
 Stop = Literal["ttir", "shared", "ttgir", "ptx", "cubin"]
 FEW_SPILLS, LEAST_SPILLS = 64, 192
 """Bytes that are few: of each warpgroup, and of a whole kernel."""
-DEFAULT_TIMEOUT = 300.0  # seconds of CPU time; the slowest kernels known take about 5
+DEFAULT_TIMEOUT = 90.0  # seconds of CPU time; the slowest kernels known take about 5
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from cleave.lowering.triton_worker import OUT_OF_TIME, receive, send
 
 T = TypeVar("T")
-PATIENCE = 20
-"""After how many times its CPU time a worker is given up that does nothing."""
+PATIENCE = 5
+"""After how many times its CPU time a worker is given up that does nothing, or that waits for the processor."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 

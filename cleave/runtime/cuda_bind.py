@@ -158,13 +158,14 @@ class Bound:
         kept = [root for root in roots if root in results]
         moved = {root: (number, 0) for number, root in enumerate((*range(inputs), *kept))}
         workspace, size = len(moved), 0
-        for root in (root for root in roots if root in used and root not in results and root not in counters):
+        pieces = [root for root in roots if root in used and root not in results and root not in counters]
+        for root in pieces:
             spec, shape = self.allocated[root - inputs]
             moved[root] = workspace, size
             size += -(-math.prod(shape) * BYTES[spec.dtype] // _APART) * _APART
-        first_counter = workspace + bool(size)
+        first_counter = workspace + bool(pieces)
         moved |= {root: (number, 0) for number, root in enumerate(counters, first_counter)}
-        more = ((TensorSpec("workspace", "i8", ("bytes",), (size,)), (size,)),) if size else ()
+        more = ((TensorSpec("workspace", "i8", ("bytes",), (size,)), (size,)),) if pieces else ()
         found = [tuple(self.allocated[root - inputs] for root in part) for part in (kept, counters)]
         return Bound(
             (*found[0], *more, *found[1]),

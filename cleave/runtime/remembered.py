@@ -147,7 +147,8 @@ class _Known:
 
 def on_stream(torch: Any, stream: int, device: Any) -> Any:
     """Where PyTorch's new tensors are the stream's: what it frees then waits for the launches there."""
-    return torch.cuda.stream(torch.cuda.ExternalStream(stream, device))
+    cuda = torch.cuda  # whose external stream 0 is one of its pool
+    return cuda.stream(cuda.ExternalStream(stream, device) if stream else cuda.default_stream(device))
 
 
 class Remembered:

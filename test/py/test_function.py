@@ -400,13 +400,15 @@ def test_sizes_are_integers(sizes: Any) -> None:
 def test_a_warp_specialised_kernel_that_spills_is_lowered_to_ttir(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def product(x: f16["m k=4096"], w: f16["k=4096 n=4096"]) -> f16:
-        return cleave.contract(x, w, over="k").astype(f16)
+    def attention(q: f16["h m d=128"], k: f16["h n d=128"], v: f16["h n e=128"]) -> f16:
+        return cleave.contract(cleave.softmax(cleave.contract(q, k, over="d") * 0.09, over="n"), v, over="n").astype(
+            f16
+        )
 
-    function = cleave.jit(product, warp_specialise=True)
-    assert TTGIR_TARGET in function.ttir(m=512)
+    function, sizes = cleave.jit(attention, warp_specialise=True), {"h": 32, "m": 4096, "n": 4096}
+    assert TTGIR_TARGET in function.ttir(**sizes)
     monkeypatch.setattr(compile_ttir, "LEAST_SPILLS", -1)
     monkeypatch.setattr(compile_ttir, "FEW_SPILLS", -1)
-    (variant,) = function.package(sizes=[{"m": 512}]).variants
+    (variant,) = function.package(sizes=[sizes]).variants
     assert TTGIR_TARGET not in "".join(variant.ttir.values()) and set(variant.binaries) == {"sm_90"}
-    assert "remark: 'product' is lowered to TTIR: kernel product__k0" in capsys.readouterr().err
+    assert "remark: 'attention' is lowered to TTIR: kernel attention__k0" in capsys.readouterr().err

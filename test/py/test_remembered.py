@@ -75,6 +75,9 @@ class Credulous(Guards):
         return True
 
 
+OF_A_POOL = 1001
+
+
 class Torch(SimpleNamespace):
     """A module ``torch`` whose current stream is 77; ``given``: all that it allocated, and on which stream."""
 
@@ -85,7 +88,8 @@ class Torch(SimpleNamespace):
         self.memory, self.given, self.streams = Memory(), [], [77]
         self.cuda = SimpleNamespace(
             device=lambda device: nullcontext(),
-            ExternalStream=lambda stream, device: stream,
+            ExternalStream=lambda stream, device: stream or OF_A_POOL,  # as PyTorch's
+            default_stream=lambda device: 0,
             stream=self.stream,
             current_stream=lambda *index: SimpleNamespace(cuda_stream=self.streams[-1]),
             current_device=lambda: 0,
@@ -150,6 +154,38 @@ def test_a_package_of_other_variants_remembers_nothing_of_these(
     package(*tensors, sizes={"s": 4})
     replace(package, variants=package.variants[1:])(*tensors, sizes={"s": 4})
     assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == ["33", "34"]
+
+
+def test_the_default_stream_has_its_own_memory(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, w = package_of(stub, monkeypatch, SPLIT_K), TorchTensor(W, (100, 64))
+    for _ in range(2):
+        package(TorchTensor(X + 8, (33, 100)), w, sizes={"s": 2}, stream=0)  # which is copied first
+    assert torch.given and {stream for _, stream in torch.given} == {0}
+    assert all("stream 0:" in line for line in stub.log if line.startswith("launch"))
+
+
+HIDDEN = LaunchPlan(
+    "hidden",
+    (spec("x", "m k"), spec("u", "j k")),
+    (
+        Alloc(spec("h", "m j")),
+        Launch("sum", ("m",), ("x", "h"), ("h",), ("in:0", "in:1", "size:j")),
+        Alloc(spec("out", "m k")),
+        Launch("sum", ("m",), ("h", "out"), ("out",), ("in:0", "in:1", "size:j")),
+    ),
+    ("out",),
+)
+
+
+@pytest.mark.parametrize("width", [0, 5])
+def test_what_lies_between_may_be_empty(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    package, tensors = package_of(stub, monkeypatch, HIDDEN), (TorchTensor(X, (3, 8)), TorchTensor(W, (width, 8)))
+    counts: list[int] = []
+    for _ in range(3):
+        stub.reset()
+        assert package(*tensors).shape == (3, 8)
+        counts.append(sum(line.startswith("launch sum") for line in stub.log))
+    assert counts[0] and len(set(counts)) == 1
 
 
 ROWS = LaunchPlan(
