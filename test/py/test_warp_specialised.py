@@ -33,7 +33,7 @@ from cleave.runtime.cuda import Program
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.package import Variant
-from cleave.schedule.scheduler import ScheduleOptions, schedule, with_candidates
+from cleave.schedule.scheduler import ScheduleOptions, Schedules, with_candidates
 
 __all__ = ["library", "stub"]
 
@@ -46,9 +46,11 @@ Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 @cache
 def lowered(graph: Graph, rows: int = LARGE["m"], stages: int = 2, form: Form = USUAL) -> Lowered:
-    """As for large sizes, with tiles of 128 rows, or for so many, with 64; with few stages, so that they are reused."""
+    """As for large sizes, in as few kernels as may be, with tiles of 128 rows, or for so many, with 64; with few
+    stages, so that they are reused."""
     sizes = {name: size for name, size in {**LARGE, "m": rows}.items() if name not in graph.extents}
-    scheduled = schedule(graph.deduplicated(), ScheduleOptions(sizes=sizes))
+    found = Schedules(graph.deduplicated(), ScheduleOptions(sizes=sizes)).finalists(64)
+    scheduled = min(found, key=lambda each: len(each.candidates))
     tile = 128 if rows == LARGE["m"] else 64
     wanted = [
         next((each for each in launch if each.tiling.tiles.get("m") == tile), launch[0])

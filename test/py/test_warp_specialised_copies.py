@@ -28,7 +28,7 @@ from cleave.passes.diagnostics import Diagnostic, collecting
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
-from cleave.schedule.scheduler import ScheduleOptions, schedule, with_candidates
+from cleave.schedule.scheduler import ScheduleOptions, Schedules, schedule, with_candidates
 from cleave.schedule.target import target_named
 from cleave.schedule.warp_specialised import ThreadCopy, copying_registers, lanes_of_row
 
@@ -42,8 +42,10 @@ def sizes_of(graph: Graph) -> dict[str, int]:
 
 @cache
 def lowered(graph: Graph) -> Lowered:
-    """As for large sizes, with tiles of 128 rows, and few stages, so that they are reused."""
-    scheduled = schedule(graph.deduplicated(), ScheduleOptions(sizes=sizes_of(graph), max_tilings=8))
+    """As for large sizes, in as few kernels as may be, with tiles of 128 rows, and few stages, so that they are
+    reused."""
+    options = ScheduleOptions(sizes=sizes_of(graph), max_tilings=8)
+    scheduled = min(Schedules(graph.deduplicated(), options).finalists(8), key=lambda each: len(each.candidates))
     wanted = [next((c for c in each if c.tiling.tiles.get("m") == 128), each[0]) for each in scheduled.candidates]
     remarks: list[Diagnostic] = []
     few = patch.object(rings, "MOST_STAGES", 2)
