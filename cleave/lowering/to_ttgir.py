@@ -226,7 +226,7 @@ class _Module:
         loops = [op for op in _walk(self.function) if op.name == "scf.for"]
         parts = self.divided.parts
         wanted = self.form.in_turn and parts > 1
-        return parts if wanted and any(takes_turns(loop, resident) for loop in loops) else 0
+        return parts if wanted and any(takes_turns(loop, resident, parts) for loop in loops) else 0
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])

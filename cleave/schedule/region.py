@@ -191,12 +191,19 @@ def _parts(outputs: tuple[Value, ...], stop: frozenset[Value], extents: Mapping[
 
 
 def _splits(outputs: tuple[Value, ...]) -> dict[str, list[Part]]:
-    """For each inner dim of a split, under all its names, the outer one under all of its."""
+    """For each inner dim of a split, under all its names, the outer one under all of its.
+
+    A dim that is split alike more than once is one dim, however its size is written.
+    """
     found: dict[str, list[Part]] = {}
+    split: set[tuple[str, str, str]] = set()
     for value in topological(outputs, frozenset()):
         if value.op == "split":
+            dim = value.attrs["dim"]
             outer, inner = (Dim.parse(text).name for text in value.attrs["into"])
-            found.setdefault(inner, []).append(Part(outer, value.operands[0].size(value.attrs["dim"])))
+            if (dim, outer, inner) not in split:
+                found.setdefault(inner, []).append(Part(outer, value.operands[0].size(dim)))
+            split.add((dim, outer, inner))
         elif value.op == "rename":
             old, new = value.attrs["from"], Dim.parse(value.attrs["to"]).name
             found[new] = [*found.get(new, []), *found.get(old, [])]

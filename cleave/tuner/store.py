@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Store:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._connection() as connection:
-                connection.execute("pragma journal_mode = wal")
+                _write_ahead(connection)
                 self._make(connection)
         except (sqlite3.Error, OSError) as error:
             raise CleaveError(f"{self.path} is no file of tuning results: {error}") from None
@@ -113,3 +114,16 @@ class Store:
             for statement in filter(None, (text.strip() for text in _TABLES.split(";"))):
                 connection.execute(statement)
             connection.execute(f"pragma user_version = {SCHEMA}")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for others, as it does elsewhere, where several processes change the mode of a new file."""
+    deadline = time.monotonic() + _BUSY
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

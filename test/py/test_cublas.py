@@ -184,6 +184,7 @@ def test_without_the_library_the_plan_is_as_ever(stub: Stub) -> None:
 
 def test_an_algorithm_is_asked_for_once_and_descriptions_are_given_back(stub: Stub) -> None:
     program, tensors = stub.program(two_products()), operands(stub)
+    gc.collect()
     living = stub.blas.blas_living()
     for stream in (1, 2, 1):
         program(tensors, stub.allocate, stream)

@@ -18,7 +18,7 @@ from cleave.bindings import ir
 from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.lowering import budgets
+from cleave.lowering import budgets, turns
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
@@ -195,7 +195,8 @@ def test_left_operands_stay_in_shared_memory_where_registers_do_not_suffice() ->
 def test_consumers_take_turns() -> None:
     """Before the products of an iteration each waits for its turn, and then gives it to the other one."""
     graph = graphs.attention(division_last=True, head=128)
-    _, (kernel,), _ = lowered(graph, stages=3)
+    with patch.object(turns, "_LONG", 0):
+        _, (kernel,), _ = lowered(graph, stages=3)
     found = re.findall(r'(bar\.\w+ \d|"ttng\.warp_group_dot"|math\.exp2)', kernel.text)
     (first, *_), loop = found, [name.strip('"') for name in found]
     assert first == "bar.arrive 8"
@@ -207,6 +208,11 @@ def test_consumers_take_turns() -> None:
         assert fault != kernel.text and "nothing completes" in _error(graph, kernel.name, fault)
     fault = kernel.text.replace("bar.sync 9, 256; ", "bar.sync 9, 384; ")
     assert "a barrier for" in _error(graph, kernel.name, fault)
+
+
+def test_products_that_are_short_take_no_turns() -> None:
+    _, (kernel,), _ = lowered(graphs.attention(division_last=True, head=128))
+    assert "bar." not in kernel.text
 
 
 def test_a_chain_of_products_takes_no_turns() -> None:
