@@ -24,10 +24,20 @@ _CALLED_OTHERWISE = {
 """What other libraries' functions are here, where the name is another one."""
 _OPERATORS_OF_TORCH = ("add", "sub", "mul", "div", "true_divide", "pow", "rsub", "lt", "le", "gt", "ge", "eq", "ne")
 _PARTS = "x.slice(...) takes a part of a dim, x.gather(...) the elements at positions"
-_FUNCTIONS = "docs/python.md lists the functions of tensors, such as cleave.sin"
+_FUNCTIONS = "docs/python.md lists the functions of tensors, such as cleave.exp"
 _REMAINDER = "integers are divided by '/', toward zero: the remainder is x - x / n * n"
 _SHIFT = "multiply or divide by a power of two"
 _ROUND = 'astype("i32") rounds toward zero'
+_BY_NAME = "dims are found by name, wherever they stand: rename, split and merge make others"
+_SIZES = "x.dims has their names; a constant of a dim's size is a number in its annotation, as in m=64"
+_TYPES = 'x.astype("f32") changes the type'
+_ATTRIBUTES = {
+    **dict.fromkeys(("T", "mT", "transpose", "permute", "view", "reshape", "flatten", "swapaxes"), _BY_NAME),
+    **dict.fromkeys(("unsqueeze", "squeeze", "expand", "broadcast_to"), "ops broadcast along dims that they have not"),
+    **dict.fromkeys(("shape", "size", "ndim", "numel"), _SIZES),
+    **dict.fromkeys(("float", "half", "bfloat16", "double", "to", "type", "int", "bool"), _TYPES),
+}
+"""What arrays of other libraries have, and what does it here."""
 _INLINE = "call the plain Python function, as in f.__wrapped__(x): it adds its ops, and no rounding of its annotation"
 
 
@@ -48,6 +58,10 @@ def no_function_of_torch(name: str, operands: Sequence[Any]) -> CleaveError:
         return CleaveError(f"a {kind_of(others[0])} beside a tensor of a traced function", caller(), (AS_ARGUMENT,))
     note = "write an operator, as in x + y" if name in _OPERATORS_OF_TORCH else _instead_of(plain)
     return CleaveError(f"torch.{name} takes no tensors of a traced function", caller(), (note,))
+
+
+class NoAttribute(CleaveError, AttributeError):
+    """What ``hasattr`` takes for an answer."""
 
 
 AS_ARGUMENT = "make it an argument of the function"
@@ -104,6 +118,12 @@ class Refusals:
     __dlpack__ = __dlpack_device__ = _refused(
         "a compiled function takes arrays: a tensor of a function that is being traced has no elements yet", _INLINE
     )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # which Python and other libraries ask for
+            raise AttributeError(name)
+        note = _ATTRIBUTES.get(name, _FUNCTIONS)
+        raise NoAttribute(f"tensors of a traced function have no '{name}'", caller(), (note,))
 
     def __matmul__(self, other: Any) -> NoReturn:
         raise no_matmul()
