@@ -34,6 +34,8 @@ class Dtype:
         if not isinstance(dims, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CleaveError(f"the dims of a tensor are one text, as in {self.name}['m k'], not {dims!r}", caller())
         annotation = TensorAnnotation(self.name, dims)
+        if any(name.endswith(",") for name in annotation.names):
+            raise CleaveError(f"dims stand apart by blanks: {self.name}[{dims.replace(',', '')!r}]", caller())
         twice = [name for number, name in enumerate(annotation.names) if name in annotation.names[:number]]
         if twice:
             text = f"two dims of {self.name}[{dims!r}] are called '{twice[0]}': ops tell dims apart by their names"

@@ -64,6 +64,7 @@ class NoAttribute(CleaveError, AttributeError):
     """What ``hasattr`` takes for an answer."""
 
 
+BOOLEANS_JOINED = "comparisons are joined by & and |, each in parentheses: (a <= b) & (c > 3)"
 AS_ARGUMENT = "make it an argument of the function"
 
 

@@ -15,7 +15,7 @@ from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
 from cleave.language.places import caller, mlir_location
-from cleave.language.refusals import AS_ARGUMENT, Refusals, kind_of, no_function_of_numpy, no_matmul
+from cleave.language.refusals import AS_ARGUMENT, BOOLEANS_JOINED, Refusals, kind_of, no_function_of_numpy, no_matmul
 
 Names = str | Sequence[str]
 """Of dims: "m n", or a list of them."""
@@ -125,7 +125,8 @@ class Tensor(Refusals):
         return self == other
 
     def __bool__(self) -> bool:
-        raise CleaveError("a tensor has no truth value while a function is traced", caller(), (_USE_WHERE,))
+        notes = _USE_WHERE, BOOLEANS_JOINED
+        raise CleaveError("a tensor has no truth value while a function is traced", caller(), notes)
 
     # --- reductions ---
 
@@ -257,7 +258,8 @@ def _common(dtypes: Sequence[str]) -> str:
     if len(found) > 1 and len(floats) == len(found):
         return "f64" if "f64" in found else "f32"
     if len(found) > 1:
-        raise CleaveError(f"elements of {' and '.join(found)} do not mix", caller(), ("use astype on one of them",))
+        note = BOOLEANS_JOINED if "i1" in found else "use astype on one of them"
+        raise CleaveError(f"elements of {' and '.join(found)} do not mix", caller(), (note,))
     return found[0]
 
 
@@ -274,5 +276,6 @@ def as_tensor(operand: Any, builder: GraphBuilder, dtype: str) -> Tensor:
 
 def _boolean(tensor: Tensor) -> Tensor:
     if tensor.value.dtype != "i1":
-        raise CleaveError(f"& and | are for booleans, not {tensor.value.dtype}", caller())
+        text = f"& and | are for booleans, not {tensor.value.dtype}"
+        raise CleaveError(text, caller(), (BOOLEANS_JOINED,))
     return tensor

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cleave.schedule.block_cost import MOST_REGISTERS
 from cleave.schedule.product import products
-from cleave.schedule.scheduler import Candidate, Scheduled
+from cleave.schedule.scheduler import DEFAULT_SIZE, Candidate, Scheduled
 from cleave.schedule.target import Target
 
 _COLUMNS = (
@@ -29,11 +29,12 @@ _COLUMNS = (
     "regs",
     "",
 )
-LEGEND = """
+LEGEND = f"""
 tiles: elements of a thread block along dims of results | of one step of its loops (*: all at once) and the form
 µs: predicted; DRAM to latency: what each would take alone (tensor cores, special functions, other arithmetic; latency:
     the blocks of one multiprocessor after one another)
 waves: rounds of thread blocks; shared: KiB of a block; regs: of a thread (of a consumer where warp-specialised)
+sizes: dynamic ones that are not given, as in sizes=m=16,n=4096, are taken to be {DEFAULT_SIZE}
 """
 """What the columns of the tables are."""
 ROWS = 12

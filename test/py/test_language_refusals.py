@@ -48,6 +48,8 @@ def compiled(x: f32["m"]) -> f32["m"]:
     [
         (lambda x, byte, y: y * (cleave.index("m") * 0.5).astype("f32"), '0.5 is a float beside elements of i32'),
         (lambda x, byte, y: x / 2.5, 'or astype("f32") on the tensor'),
+        (lambda x, byte, y: (y > 1) & byte, "each in parentheses"),
+        (lambda x, byte, y: y if 0 < y <= 3 else x, "each in parentheses"),
         (lambda x, byte, y: y.view(-1), "no 'view'\nnote: dims are found by name"),
         (lambda x, byte, y: y.float(), """no 'float'\nnote: x.astype("f32") changes the type"""),
         (lambda x, byte, y: y * y.shape[0], "no 'shape'\nnote: x.dims has their names"),
@@ -181,3 +183,8 @@ def test_an_offset_that_may_be_below_0_is_required_not_to_be() -> None:
         return x.slice("m", "e=4", "k - 3") + y.slice("k", "e=4")
 
     assert "0 <= k - 3" in trace(f).coverage()
+
+
+def test_dims_stand_apart_by_blanks() -> None:
+    with pytest.raises(CleaveError, match=r"by blanks: f32\['m k'\]"):
+        f32["m, k"]

@@ -11,6 +11,7 @@
 // CHECK: {{^}}tiles: elements of a thread block
 // CHECK-NEXT: µs: predicted
 // CHECK: waves: rounds of thread blocks
+// CHECK-NEXT: sizes: {{.*}} taken to be 1024
 // CHECK-NOT: tiles:
 // COMPILED-NOT: alternatives
 // COMPILED: 0 {{.*}} chosen
