@@ -8,8 +8,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _FUNCTIONS = (
-    "exp exp2 log sqrt rsqrt tanh erf sin cos sigmoid absolute maximum minimum where contract index concat softmax "
-    "logsumexp mean variance rms_norm layer_norm relu silu gelu"
+    "exp exp2 log sqrt rsqrt tanh erf sin cos sigmoid absolute maximum minimum where contract index size concat "
+    "softmax logsumexp mean variance rms_norm layer_norm relu silu gelu"
 ).split()
 _DTYPES = "f16 bf16 f32 f64 tf32 f8E4M3FN f8E5M2 i1 i8 i16 i32 i64".split()
 _HOMES = {

@@ -15,7 +15,7 @@ from typing import Any
 from cleave.dialects import ops
 from cleave.dialects.dims import NO_FACTS, Answer, Dim, Facts, Size, const, parse, sym
 from cleave.dialects.size import from_atom
-from cleave.dialects.tensor_type import TensorType, number_of
+from cleave.dialects.tensor_type import TensorType, number_of, require_same_size
 from cleave.errors import CleaveError
 
 
@@ -102,6 +102,18 @@ class Graph:
                     text = f"{value.attrs['kind']} over the empty dimension '{name}' has no value"
                     raise CleaveError(text, value.location)
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
+
+    def require_one_size_each(self) -> None:
+        """CleaveError, located, where one name stands for dims of two sizes: kernels tell dims apart by their names."""
+        facts, sizes = self.facts.given(self.extents), dict[str, Size]()
+        for value in self.topological():
+            for dim in value.dims:
+                if (size := sizes.setdefault(dim.name, dim.size)) is dim.size:
+                    continue
+                try:
+                    require_same_size(dim.name, dim.size, size, "another tensor", facts)
+                except CleaveError as error:
+                    raise error.at(value.location) from None
 
     def coverage(self) -> tuple[str, ...]:
         """What must hold so that views look at what is there, where the sizes do not say so themselves.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import Dim, Size, parse
 from cleave.dialects.graph import GraphBuilder
+from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
+from cleave.language.arguments import checked
 from cleave.language.places import caller, mlir_location
 from cleave.language.refusals import kind_of
 from cleave.language.tensor import (
@@ -30,58 +35,72 @@ from cleave.language.trace import current_builder
 _TENSOR_CORE = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "tf32")
 
 
+@checked
 def exp(x: Tensor) -> Tensor:
     return pointwise("exp", x)
 
 
+@checked
 def exp2(x: Tensor) -> Tensor:
     return pointwise("exp2", x)
 
 
+@checked
 def log(x: Tensor) -> Tensor:
     return pointwise("log", x)
 
 
+@checked
 def sqrt(x: Tensor) -> Tensor:
     return pointwise("sqrt", x)
 
 
+@checked
 def rsqrt(x: Tensor) -> Tensor:
     return pointwise("rsqrt", x)
 
 
+@checked
 def tanh(x: Tensor) -> Tensor:
     return pointwise("tanh", x)
 
 
+@checked
 def erf(x: Tensor) -> Tensor:
     return pointwise("erf", x)
 
 
+@checked
 def sin(x: Tensor) -> Tensor:
     return pointwise("sin", x)
 
 
+@checked
 def cos(x: Tensor) -> Tensor:
     return pointwise("cos", x)
 
 
+@checked
 def sigmoid(x: Tensor) -> Tensor:
     return pointwise("sigmoid", x)
 
 
+@checked
 def absolute(x: Tensor) -> Tensor:
     return pointwise("abs", x)
 
 
+@checked
 def maximum(a: Any, b: Any) -> Tensor:
     return pointwise("max", a, b)
 
 
+@checked
 def minimum(a: Any, b: Any) -> Tensor:
     return pointwise("min", a, b)
 
 
+@checked
 def where(condition: Tensor, a: Any, b: Any) -> Tensor:
     """``a`` where the condition holds, ``b`` elsewhere; the operand that is not taken does not matter, be it NaN."""
     if not isinstance(condition, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -93,6 +112,7 @@ def where(condition: Tensor, a: Any, b: Any) -> Tensor:
     return apply("select", condition, *(as_tensor(x, condition.builder, dtype) for x in (a, b)))
 
 
+@checked
 def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
     """Sum of products over dims that both or one of them has, in f32 (f64 for f64).
 
@@ -109,6 +129,7 @@ def contract(a: Tensor, b: Tensor, over: Names) -> Tensor:
     return apply("contract", a, b, over=names_in(over), dtype="f64" if "f64" in types else "f32")
 
 
+@checked
 def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
     """0, 1, 2, … along a dim that an argument or another tensor has, as integers; ``"k=n+1"`` is a new one.
 
@@ -119,20 +140,45 @@ def index(dim: str, dtype: Dtype | str = "i32") -> Tensor:
     return Tensor(builder, builder.op("index", location=mlir_location(caller()), **attrs))
 
 
+@checked
+def size(of: str, dtype: Dtype | str = "f32") -> Tensor:
+    """The size of a dim, or an expression over sizes (``"m*n"``, ``"ceildiv(n, 4)"``), as a tensor without dims.
+
+    CleaveError for a name or a symbol that nothing has.
+    """
+    builder = current_builder()
+    known, text = builder.known_dims(), name_in(of)
+    measured = known.get(text) or _fresh(parse(text), known)
+    _require_known(builder, measured.size.symbols, ())
+    return _as_number(builder, measured, dtype_of(dtype))
+
+
+def _fresh(measured: Size, known: Mapping[str, Dim]) -> Dim:
+    """A dim of this size, by a name of its own."""
+    names = (f"counted{number}" for number in itertools.count(1))
+    return Dim(next(name for name in names if name not in known), measured)
+
+
 def _spelt(builder: GraphBuilder, text: str) -> str:
     """The dim with its size."""
-    known, symbols = builder.known_dims(), builder.known_symbols()
+    known = builder.known_dims()
     if text in known:
         return str(known[text])
     parsed = Dim.parse(text)
-    unknown = parsed.size.symbols - symbols - ({parsed.name} if "=" in text else set())
-    if unknown:
-        names = ", ".join(sorted({*known, *symbols}))
-        notes = (f"known are {names}", f'cleave.index("{parsed.name}={parsed.name}") has a size that calls give')
-        raise CleaveError(f"no tensor has a dim or a size '{min(unknown)}'", caller(), notes)
+    own = {parsed.name} if "=" in text else set[str]()
+    note = f'cleave.index("{parsed.name}={parsed.name}") has a size that calls give'
+    _require_known(builder, parsed.size.symbols - own, (note,))
     return text
 
 
+def _require_known(builder: GraphBuilder, symbols: AbstractSet[str], notes: tuple[str, ...]) -> None:
+    known = builder.known_symbols()
+    if unknown := symbols - known:
+        names = ", ".join(sorted({*builder.known_dims(), *known}))
+        raise CleaveError(f"no tensor has a dim or a size '{min(unknown)}'", caller(), (f"known are {names}", *notes))
+
+
+@checked
 def concat(a: Tensor, b: Tensor, dims: Names, into: str) -> Tensor:
     """``concat(x, y, "n1 n2", "n=n1+n2")``: the dims one after the other."""
     require_tensors(a, b)
@@ -147,6 +193,7 @@ def concat(a: Tensor, b: Tensor, dims: Names, into: str) -> Tensor:
 # --- what is made of these -------------------------------------------------------------------------------------------
 
 
+@checked
 def softmax(x: Tensor, over: Names) -> Tensor:
     """exp(x − max x) / Σ exp(x − max x)."""
     require_tensors(x)
@@ -154,29 +201,34 @@ def softmax(x: Tensor, over: Names) -> Tensor:
     return e / e.sum(over)
 
 
+@checked
 def logsumexp(x: Tensor, over: Names) -> Tensor:
     require_tensors(x)
     top = x.max(over)
     return top + log(exp(x - top).sum(over))
 
 
+@checked
 def mean(x: Tensor, over: Names) -> Tensor:
     require_tensors(x)
     return x.sum(over) / _count(x, over)
 
 
+@checked
 def variance(x: Tensor, over: Names) -> Tensor:
     """Of the whole population, in two passes."""
     centred = widened(x) - mean(x, over)
     return mean(centred * centred, over)
 
 
+@checked
 def rms_norm(x: Tensor, over: Names, gain: Tensor | None = None, eps: float = 1e-6) -> Tensor:
     """x / √(mean x² + eps), times the gain if there is one."""
     scaled = x * rsqrt(mean(widened(x) * x, over) + eps)
     return scaled if gain is None else scaled * gain
 
 
+@checked
 def layer_norm(
     x: Tensor, over: Names, gain: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -186,28 +238,32 @@ def layer_norm(
     return scaled if bias is None else scaled + bias
 
 
+@checked
 def relu(x: Tensor) -> Tensor:
     return maximum(x, 0)
 
 
+@checked
 def silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
 
+@checked
 def gelu(x: Tensor) -> Tensor:
     """With the error function."""
     return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
 
 
 def _count(x: Tensor, over: Names) -> Tensor:
-    """The number of elements along dims, f32: a static size as a number, a dynamic one counted."""
-    extents = [_extent(x, Dim(name, x.value.size(name))) for name in names_in(over)]
-    return functools.reduce(lambda total, extent: total * extent, extents)
+    """The number of elements along dims, f32."""
+    sizes = [_as_number(x.builder, Dim(name, x.value.size(name)), "f32") for name in names_in(over)]
+    return functools.reduce(lambda total, extent: total * extent, sizes)
 
 
-def _extent(x: Tensor, dim: Dim) -> Tensor:
-    extents = x.builder.extents
-    if dim.size.symbols <= extents.keys():
-        return constant(x.builder, float(dim.size.evaluate(extents)), "f32")
-    ones = Tensor(x.builder, x.builder.constant(1.0, "f32", (dim,)))
-    return ones.sum(dim.name)
+def _as_number(builder: GraphBuilder, dim: Dim, dtype: str) -> Tensor:
+    """A static size as a number, a dynamic one counted."""
+    if dim.size.symbols <= builder.extents.keys():
+        extent = dim.size.evaluate(builder.extents)
+        return constant(builder, float(extent) if is_float(dtype) else extent, dtype)
+    builder.made.setdefault(dim.name, dim)
+    return Tensor(builder, builder.constant(1, dtype, (dim,))).sum(dim.name)

@@ -28,6 +28,12 @@ def place_of(error: CleaveError) -> str | None:
     return outside[-1] if outside else None
 
 
+def last_place(error: BaseException) -> str:
+    """``file:line:1`` of the call that raised it."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{frame.f_code.co_filename}:{line}:1"
+
+
 def mlir_location(place: str | None) -> str | None:
     """``file:line:column`` as MLIR writes it."""
     if place is None:

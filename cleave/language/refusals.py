@@ -29,7 +29,7 @@ _REMAINDER = "integers are divided by '/', toward zero: the remainder is x - x /
 _SHIFT = "multiply or divide by a power of two"
 _ROUND = 'astype("i32") rounds toward zero'
 _BY_NAME = "dims are found by name, wherever they stand: rename, split and merge make others"
-_SIZES = "x.dims has their names; a constant of a dim's size is a number in its annotation, as in m=64"
+_SIZES = 'x.dims has the names of dims, cleave.size("m") is the size of one, cleave.size("m*n") of two'
 _TYPES = 'x.astype("f32") changes the type'
 _ATTRIBUTES = {
     **dict.fromkeys(("T", "mT", "transpose", "permute", "view", "reshape", "flatten", "swapaxes"), _BY_NAME),
@@ -105,7 +105,7 @@ class Refusals:
     __iter__ = _refused(
         "a tensor has named dims, through which there are no loops", f"ops take whole tensors; {_PARTS}"
     )
-    __len__ = _refused("a tensor has a size for each dim, and none is known here", "x.dims has their names")
+    __len__ = _refused("a tensor has a size for each dim, and none is known here", _SIZES)
     __float__ = __int__ = __index__ = __complex__ = _refused("a tensor of a traced function is no number", _FUNCTIONS)
     __mod__ = __rmod__ = _no_operator("%", _REMAINDER)
     __floordiv__ = __rfloordiv__ = _no_operator("//", "integers are divided by '/', toward zero")

@@ -14,6 +14,7 @@ from cleave.dialects.graph import GraphBuilder, Value
 from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, dtype_of
+from cleave.language.arguments import checked
 from cleave.language.places import caller, mlir_location
 from cleave.language.refusals import AS_ARGUMENT, BOOLEANS_JOINED, Refusals, kind_of, no_function_of_numpy, no_matmul
 
@@ -120,6 +121,7 @@ class Tensor(Refusals):
             return pointwise(op, *inputs, **attrs)
         raise no_matmul() if name == "matmul" else no_function_of_numpy(name, method)
 
+    @checked
     def equals(self, other: Any) -> Tensor:
         """The same as ``==``."""
         return self == other
@@ -130,15 +132,19 @@ class Tensor(Refusals):
 
     # --- reductions ---
 
+    @checked
     def sum(self, over: Names) -> Tensor:
         return self._reduce("sum", over)
 
+    @checked
     def max(self, over: Names) -> Tensor:
         return self._reduce("max", over)
 
+    @checked
     def min(self, over: Names) -> Tensor:
         return self._reduce("min", over)
 
+    @checked
     def prod(self, over: Names) -> Tensor:
         return self._reduce("prod", over)
 
@@ -147,10 +153,12 @@ class Tensor(Refusals):
 
     # --- shape and type ---
 
+    @checked
     def astype(self, dtype: Dtype | str) -> Tensor:
         """Rounded to ``dtype``: before a contraction the type that is multiplied, elsewhere a rounding that stays."""
         return self if self.value.dtype == dtype_of(dtype) else apply("cast", self, dtype=dtype_of(dtype))
 
+    @checked
     def rename(self, **names: str) -> Tensor:
         """``x.rename(m="n")``: the dim m under the name n; the same tensor in another role."""
         tensor = self
@@ -158,22 +166,26 @@ class Tensor(Refusals):
             tensor = apply("rename", tensor, from_=old, to=name_in(new))
         return tensor
 
+    @checked
     def split(self, dim: str, into: Names) -> Tensor:
         """``x.split("h", "kv g=4")``: one dim as two, the second one's size dividing it or not."""
         return apply("split", self, dim=name_in(dim), into=names_in(into))
 
+    @checked
     def merge(self, dims: Names, into: str) -> Tensor:
         """``x.merge("kv g", "h")``: dims as one, row-major; ``into`` may say the size, as in "h=kv*g"."""
         merged = names_in(dims)
         name, sizes = name_in(into).partition("=")[0], "*".join(f"({self._size(dim)})" for dim in merged)
         return apply("merge", self, dims=merged, into=into if "=" in into else f"{name}={sizes}")
 
+    @checked
     def slice(self, dim: str, into: str, offset: str | int = 0) -> Tensor:
         """``x.slice("d", "e=32", offset=32)``: a part of a dim, from an offset that may be a size expression."""
         if not isinstance(offset, (str, int)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CleaveError(f"the offset {offset!r} is neither an integer nor a text", caller(), ('as in "n - 4"',))
         return apply("slice", self, dim=name_in(dim), into=name_in(into), offset=str(offset))
 
+    @checked
     def gather(self, dim: str, indices: Tensor) -> Tensor:
         """The elements at ``indices`` along ``dim``, whose dims take its place."""
         return apply("gather", self, indices, dim=name_in(dim))
@@ -197,7 +209,7 @@ def names_in(dims: Names) -> list[str]:
     """CleaveError, at the line of the function that is traced, for what are no names."""
     names: Any = dims.split() if isinstance(dims, str) else dims
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in cast(Sequence[Any], names)):
-        raise CleaveError(f"{dims!r} are no names of dims", caller(), ('as in "m n"',))
+        raise CleaveError(f"{dims!r} are no names of dims", caller(), ('dims have names, as in "m n"',))
     return list(cast(Sequence[str], names))
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, TensorAnnotation
-from cleave.language.places import mlir_location, place_of
+from cleave.language.places import last_place, mlir_location, place_of
 from cleave.language.tensor import Tensor
 
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
@@ -43,11 +43,17 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
         results = function(*tensors)
     except CleaveError as error:
         raise error.at(place_of(error) or where) from None
+    except NameError as error:
+        if error.name not in builder.known_dims():
+            raise
+        note = f'cleave.size("{error.name}") is the size of the dim, as a number'
+        raise CleaveError(f"there is no variable '{error.name}'", last_place(error), (note,)) from None
     finally:
         _BUILDER.reset(token)
     outputs = _outputs(results, annotations.get("return"), where)
     graph = builder.build(*(tensor.value for tensor in outputs))
     graph.requirements()  # refused here, a maximum over nothing is at its line
+    graph.require_one_size_each()
     return graph
 
 

@@ -176,6 +176,7 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
 
 
 def _schedulable(graph: Graph, options: ScheduleOptions) -> Graph:
+    graph.require_one_size_each()
     return in_memory_order(in_whole_tiles(in_whole_vectors(graph, options.sizes)))
 
 

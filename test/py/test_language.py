@@ -366,3 +366,17 @@ def test_a_compiled_function_inside_another_is_inlined_as_a_plain_one() -> None:
 
     (x,), (out,) = _evaluated(f)
     np.testing.assert_allclose(out, 2 * x.astype(float) + 1, rtol=1e-12)
+
+
+def _sizes(x: f32["m n k=3"]) -> tuple[f32["m n k"], f32["m k"]]:
+    last = cleave.index("n") == cleave.size("n", "i32") - 1
+    scaled = x / cleave.size("n") * (1.0 / cleave.size("k")) + cleave.size("m*n") - cleave.size("ceildiv(n, 4)")
+    return scaled, cleave.where(last, x, 0.0).sum("n")
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 7), (1, 1), (3, 0), (33, 130)])
+def test_sizes_are_numbers(m: int, n: int) -> None:
+    x = np.random.default_rng(1).standard_normal((m, n, 3)).astype(np.float32)
+    scaled, last = cleave.jit(_sizes)(x)
+    np.testing.assert_allclose(scaled, x / max(n, 1) / 3 + m * n - -(-n // 4), rtol=1e-5)
+    np.testing.assert_array_equal(last, x[:, -1] if n else np.zeros((m, 3), np.float32))

@@ -13,6 +13,7 @@ import pytest
 import cleave
 from cleave import f32, i8, i32
 from cleave.errors import CleaveError, Position
+from cleave.language.tensor import Tensor
 from cleave.language.trace import trace
 
 
@@ -52,7 +53,7 @@ def compiled(x: f32["m"]) -> f32["m"]:
         (lambda x, byte, y: y if 0 < y <= 3 else x, "each in parentheses"),
         (lambda x, byte, y: y.view(-1), "no 'view'\nnote: dims are found by name"),
         (lambda x, byte, y: y.float(), """no 'float'\nnote: x.astype("f32") changes the type"""),
-        (lambda x, byte, y: y * y.shape[0], "no 'shape'\nnote: x.dims has their names"),
+        (lambda x, byte, y: y * y.shape[0], "no 'shape'\nnote: x.dims has the names of dims, cleave.size"),
         (lambda x, byte, y: y.einsum, "no 'einsum'\nnote: docs/python.md"),
         (lambda x, byte, y: x / 2.0, "2.0 is a float beside"),
         (lambda x, byte, y: 2.0 - x, "2.0 is a float beside"),
@@ -87,7 +88,7 @@ def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: st
         (lambda x, i: x[0], "named dims, which are not indexed\nnote: x.slice"),
         (lambda x, i: [row + 1 for row in x], "there are no loops"),
         (lambda x, i: x if 0.0 in x else i, "there are no loops"),
-        (lambda x, i: x * len(x), "x.dims has their names"),
+        (lambda x, i: x * len(x), 'cleave.size("m") is the size of one'),
         (lambda x, i: float(x), "is no number\nnote: docs/python.md"),
         (lambda x, i: x * int(i), "is no number"),
         (lambda x, i: list(range(i)), "is no number"),
@@ -121,6 +122,19 @@ def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: st
         (lambda x, i: x * cleave.index(0), "0 is no name of a dim"),
         (lambda x, i: x * cleave.index("n").astype("f32"), "no tensor has a dim or a size 'n'\nnote: known are m\n"),
         (lambda x, i: cleave.index("n=k+1").astype("f32"), "no tensor has a dim or a size 'k'"),
+        (lambda x, i: x / cleave.size("n"), "no tensor has a dim or a size 'n'\nnote: known are m"),
+        (lambda x, i: x / cleave.size(5), "5 is no name of a dim"),
+        (lambda x, i: x / cleave.size("m +"), "expected a number, a name or '('"),
+        (lambda x, i: x / m, "no variable 'm'\nnote: cleave.size(\"m\") is the size"),  # pyright: ignore
+        (lambda x, i: x.sum(-1), '-1 are no names of dims\nnote: dims have names, as in "m n"'),
+        (lambda x, i: x.max(), "x.max: missing a required argument: 'over'\nnote: it is x.max(over)"),
+        (lambda x, i: x.sum(axis=-1), "no argument 'axis'\nnote: it is x.sum(over)\nnote: dims have names"),
+        (lambda x, i: cleave.softmax(x, dim=-1), "cleave.softmax(x, over)\nnote: dims have names"),
+        (lambda x, i: x.sum("m", keepdims=True), "note: leave it out: dims are aligned by name"),
+        (lambda x, i: cleave.exp(), "cleave.exp: missing a required argument: 'x'\nnote: it is cleave.exp(x)"),
+        (lambda x, i: x.rename("m", "n"), 'too many positional arguments\nnote: it is x.rename(old="new")'),
+        (lambda x, i: cleave.rms_norm(x, "m", weight=x), "rms_norm(x, over, gain=None, eps=1e-06)\nnote: the gain is"),
+        (lambda x, i: x.split(32, dim=1), "multiple values for argument 'dim'\nnote: it is x.split(dim, into)"),
         (lambda x, i: x.__torch_function__(torch("mul"), (), (Torch(), x)), "a torch.Tensor beside a tensor"),
         (lambda x, i: x * Torch(), "a torch.Tensor is neither a tensor nor a number\nnote: make it an argument"),
         (lambda x, i: x.__torch_function__(torch("exp"), (), (x,)), "traced function\nnote: use cleave.exp"),
@@ -188,3 +202,28 @@ def test_an_offset_that_may_be_below_0_is_required_not_to_be() -> None:
 def test_dims_stand_apart_by_blanks() -> None:
     with pytest.raises(CleaveError, match=r"by blanks: f32\['m k'\]"):
         f32["m, k"]
+
+
+_METHODS = [name for name in vars(Tensor) if not name.startswith("_") and callable(getattr(Tensor, name))]
+
+
+@pytest.mark.parametrize("name", [*cleave._FUNCTIONS, *(f"x.{method}" for method in _METHODS)])  # pyright: ignore[reportPrivateUsage]
+def test_arguments_that_a_function_has_not(name: str) -> None:
+    def f(x: f32["m"]) -> Any:
+        called = getattr(x, name[2:]) if name.startswith("x.") else getattr(cleave, name)
+        return called(x, x, x, x, x, x, q=x)  # more than any has
+
+    _assert_refused_at(f, f.__code__.co_firstlineno + 2, f"note: it is {name if '.' in name else f'cleave.{name}'}(")
+
+
+def test_two_dims_of_one_name() -> None:
+    def f(x: f32["m n"], y: f32["m n=k"], z: f32["k"]) -> Any:
+        return x.sum("n") + z.sum("k") - y.sum("n")
+
+    _assert_refused_at(f, f.__code__.co_firstlineno, "cannot prove that dimension 'n' has one size: k and")
+
+    def sliced(x: f32["m n"], z: f32["k"]) -> Any:
+        part = x.slice("n", "p=k", 0).rename(p="n=k")
+        return x.sum("n") - part.sum("n") + z.sum("k")
+
+    _assert_refused_at(sliced, sliced.__code__.co_firstlineno + 1, "cannot prove that dimension 'n' has one size")

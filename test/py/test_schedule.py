@@ -372,3 +372,15 @@ def test_a_value_in_two_roles_is_recomputed_or_written_by_cost() -> None:
         options = ScheduleOptions(sizes={"m": 512, "k": size}, max_tilings=8)
         counts.append(len(schedule(graph, options).program.launches))
     assert counts == [1, 2]
+
+
+def test_a_name_of_two_sizes_is_refused() -> None:
+    """Kernels tell dims apart by their names: one of the sizes would be taken for the other."""
+    b = GraphBuilder("sums")
+    x, y = b.input("m n", "f32"), b.input("m n=k", "f32")
+    graph = b.build(b.sub(b.reduce(x, kind="sum", over=["n"]), b.reduce(y, kind="sum", over=["n"])))
+    with pytest.raises(CleaveError, match="cannot prove that dimension 'n' has one size: k and, in another tensor, n"):
+        schedule(graph, ScheduleOptions())
+    equal = GraphBuilder("sums", ["k = n"])
+    x, y = equal.input("m n", "f32"), equal.input("m n=k", "f32")
+    assert_same(equal.build(equal.sub(x, y)), {"m": 5, "n": 7, "k": 7})
