@@ -189,10 +189,11 @@ class Function:
     def ptx(self, target: str = DEFAULT_TARGET, **sizes: int) -> str:
         """The kernels for these sizes as PTX."""
         from cleave.lowering.emit import emit
+        from cleave.lowering.targets import Target
 
-        function, rest = self._static_in(sizes)
+        wanted, (function, rest) = Target.parse(target), self._static_in(sizes)
         _, module = function._compilation.lowered(rest)
-        return cast(str, emit(module, "ptx", target))
+        return cast(str, emit(module, "ptx", wanted))
 
     def _static_in(self, sizes: Sizes) -> tuple[Function, Sizes]:
         """The function that calls of these sizes use, whose static ones are compiled in, and the other sizes."""
@@ -250,12 +251,10 @@ class Function:
         from cleave.lowering.targets import Target
 
         wanted = [Target.parse(target) for target in targets or (DEFAULT_TARGET,)]
+        asked, known = [self._lying(each) for each in layouts or ()], [*self._wider.known.values()]
         found = self._packed(sizes, wanted, default=True)
-        if layouts is None:
-            found += [each for wider in self._wider.known.values() for each in wider._packed(sizes, wanted)]
-        else:
-            wider = map(self._lying, layouts)
-            found += [variant for each in wider for variant in each._packed(sizes, wanted, default=True)]
+        for wider in known if layouts is None else asked:
+            found += wider._packed(sizes, wanted, default=layouts is not None)
         return package(self.name, found)
 
     def _packed(self, sizes: Sequence[Sizes], targets: Sequence[Target], *, default: bool = False) -> list[Variant]:

@@ -13,7 +13,8 @@ from cleave.lowering.kernel_builder import Surroundings, number_attribute
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.verify_ttir import verify_kernel
 from cleave.lowering.views import View, tensor_of, view_of
-from cleave.passes.diagnostics import position_of
+from cleave.passes.diagnostics import position_of, remark
+from cleave.passes.functions import name_of, tensor_functions
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class LowerToTriton:
     Of a kernel remain a declaration, which the launches name, and a module with the attributes ``cleave.kernel_module``
     (the kernel's name), ``cleave.num_warps``, ``cleave.num_stages`` and ``cleave.arguments``: what each argument of its
     one ``tt.func`` is, in order: "in:<i>" (a pointer to the first element of the launch's operand i), "size:<symbol>"
-    (i32), "stride:<i>:<axis>" (i64, in elements).
+    (i32), "stride:<i>:<axis>" (i64, in elements). A function that is not scheduled is left as it is, with a remark.
     """
 
     unregistered_ops: ClassVar[bool] = True
@@ -31,6 +32,7 @@ class LowerToTriton:
     def apply(self, ctx: ir.Context, module: ir.Module) -> None:
         if not ctx.allow_unregistered_dialects:  # Triton's own ops; MLIR aborts where a pass manager runs on ``ctx``
             ctx.allow_unregistered_dialects = True
+        _remark_unscheduled(module)
         problems: list[CleaveError] = []
         for func in kernels_of(module):
             with ctx, ir.InsertionPoint(func):
@@ -43,6 +45,14 @@ class LowerToTriton:
     def lowered(self, func: ir.Operation, module: ir.Module) -> ir.Operation:
         """The module of one kernel, made at the current insertion point."""
         return lower_kernel(func, surroundings(func, module))
+
+
+def _remark_unscheduled(module: ir.Module) -> None:
+    for function, *_ in tensor_functions(module):
+        if len(function.regions[0].blocks[0].operations) == 1:  # it returns its arguments
+            continue
+        note = "cleave-schedule makes kernels of it, before this pass"
+        remark(function.location, f"'{name_of(function)}' is left as it is: it is not scheduled", (note,))
 
 
 def _functions(module: ir.Module) -> list[ir.Operation]:

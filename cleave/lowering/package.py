@@ -42,17 +42,27 @@ def variant_of(
 
 
 def package_of(module: ir.Module, target: Target | str) -> Package:
-    """The host functions of a lowered module, which must be one, as a package for one target."""
+    """The host function of a lowered module as a package for one target."""
+    target = Target.parse(target) if isinstance(target, str) else target
+    name = packed_function(module)
+    return package(name, [variant_of(module, name, [target])])
+
+
+def packed_function(module: ir.Module) -> str:
+    """The name of the one function that a package of the module has. CleaveError if there are more, or none."""
     hosts = [
         name_of(op.operation)
         for op in module.body.operations
-        if op.operation.name == "func.func" and op.operation.regions[0].blocks and not is_private(op.operation)
+        if op.operation.name == "func.func" and op.operation.regions[0].blocks and _is_host(op.operation)
     ]
     if len(hosts) != 1:
         found = ", ".join(hosts) or "none"
         raise CleaveError("a package holds one function", notes=(f"functions of the module: {found}",))
-    target = Target.parse(target) if isinstance(target, str) else target
-    return package(hosts[0], [variant_of(module, hosts[0], [target])])
+    return hosts[0]
+
+
+def _is_host(function: ir.Operation) -> bool:
+    return not is_private(function) and "cleave.alternative_of" not in function.attributes
 
 
 def compiled_for(variant: Variant, targets: Sequence[Target], workers: Workers | None = None) -> Variant:

@@ -53,27 +53,40 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="check and time packages on the GPU; needs PyTorch, but no compiler")
     for command in (prepare, run):
         command.add_argument("folder", type=Path, help="of the packages")
-        command.add_argument("--only", default="", help="subgraphs by name: matmul or mha_*,lora")
+        command.add_argument("--only", default="", help="subgraphs by name: matmul or mha_*,lora (default: all)")
         command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
-    prepare.add_argument("--shapes", default="", help="shapes whose labels contain this")
-    prepare.add_argument("--target", default="sm_90")
-    prepare.add_argument("--candidates", type=positive, default=1, help="programs for each shape, to be measured")
+    prepare.add_argument("--shapes", default="", help="shapes whose labels contain this (default: all)")
+    prepare.add_argument("--target", default="sm_90", help="the GPU (default: %(default)s)")
     prepare.add_argument(
-        "--warp-specialise", action=argparse.BooleanOptionalAction, help="by default only of several candidates"
+        "--candidates", type=positive, default=1, help="programs for each shape, to be measured (default: %(default)s)"
+    )
+    prepare.add_argument(
+        "--warp-specialise", action=argparse.BooleanOptionalAction, help="default: only if there are several candidates"
     )
     prepare.add_argument(
         "--library",
         action=argparse.BooleanOptionalAction,
-        help="cuBLAS for plain products, by default among candidates",
+        help="cuBLAS for plain products (default: only if there are several candidates)",
     )
-    prepare.add_argument("--jobs", type=positive, default=1, help="processes")
-    prepare.add_argument("--seconds", type=_seconds, default=math.inf, help="after which no further package is begun")
+    prepare.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
+    prepare.add_argument(
+        "--seconds", type=_seconds, default=math.inf, help="after which no further package is begun (default: no limit)"
+    )
     prepare.add_argument("--keep", action="store_true", help="leave packages that are there as they are")
-    run.add_argument("-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines")
-    run.add_argument("--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)}")
-    run.add_argument("--seconds", type=_seconds, default=600, help="after which no further shape is begun")
     run.add_argument(
-        "--devices", type=_devices, default=(), help="GPUs, as in 0,1: shapes are measured on all of them at once"
+        "-o", "--output", type=Path, default=Path("results.jsonl"), help="results as JSON lines (default: %(default)s)"
+    )
+    run.add_argument(
+        "--baselines", default="eager,compile,flash,cudnn", help=f"of {', '.join(BASELINES)} (default: %(default)s)"
+    )
+    run.add_argument(
+        "--seconds", type=_seconds, default=600, help="after which no further shape is begun (default: %(default)s)"
+    )
+    run.add_argument(
+        "--devices",
+        type=_devices,
+        default=(),
+        help="GPUs, as in 0,1: shapes are measured on all of them at once (default: the first)",
     )
     run.add_argument("--resume", action="store_true", help="measure what the output has not yet")
     run.add_argument("--share", type=_share, default=(0, 1), help=argparse.SUPPRESS)

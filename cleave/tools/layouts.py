@@ -12,6 +12,8 @@ from cleave.errors import CleaveError, Position
 if TYPE_CHECKING:
     from cleave.runtime.pitched import Layouts, Parts
 
+Around = tuple[str, "Parts"]
+"""A module for the row-major tensors around arguments, and these."""
 _ENTRY = re.compile(r"\s*(?P<name>\w+)\s*:\s*(?P<dims>[^,:]*[^,:\s])\s*")
 _NOTE = "arguments by name, their dims as they lie in memory behind them: 'in0: m k+, in1: n k'"
 
@@ -45,7 +47,7 @@ def _entries(text: str, file: str) -> Iterator[Lying]:
         start += len(part) + 1
 
 
-def wider(source: str, function: str, lying: tuple[Lying, ...]) -> tuple[str, Parts]:
+def wider(source: str, function: str, lying: tuple[Lying, ...]) -> Around:
     """The module of the function for the row-major tensors around arguments that lie so, and these.
 
     ``source``: a module with the function on tensors. CleaveError, located, for arguments that it has not, dims that

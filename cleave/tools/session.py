@@ -21,6 +21,7 @@ from cleave.tools.files import Source
 from cleave.tools.instrumentation import Instrumentation, print_module
 from cleave.tools.internal_error import describe_exception
 from cleave.tools.isolation import Watch
+from cleave.tools.layouts import Around, wider
 
 _SEPARATOR = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
 _ANONYMOUS = "-"  # MLIR's name for text that is in no file
@@ -142,11 +143,11 @@ class Session:
         module = self._parse(chunk)
         if module is None or not self._own_verify(module):
             return None
-        source = str(module.operation.get_asm(enable_debug_info=True)) if self.options.layouts else ""
-        if not all(self._step(step, module) for step in steps):
+        around = self._around_parts(module)
+        if around is None or not all(self._step(step, module) for step in steps):
             return None
         if self.options.emit != "mlir":
-            return self._emit(module, self.options.emit, source, steps)
+            return self._emit(module, self.options.emit, around, steps)
         return print_module(module, self.options) + "\n"
 
     def _parse(self, chunk: Chunk | None) -> ir.Module | None:
@@ -219,14 +220,27 @@ class Session:
             return False
         return True
 
-    def _emit(self, module: ir.Module, kind: EmitKind, source: str, steps: list[Step]) -> str | bytes | None:
-        """``source``: what the ``steps`` made the module of."""
+    def _around_parts(self, module: ir.Module) -> list[Around] | None:
+        """The input for each of the ``--layouts``, before the passes, which may take long; None where one is none."""
+        if not self.options.layouts:
+            return []
+        from cleave.lowering.package import packed_function
+
+        try:
+            source, name = str(module.operation.get_asm(enable_debug_info=True)), packed_function(module)
+            return [wider(source, name, lying) for lying in self.options.layouts]
+        except CleaveError as error:
+            self._report_all(error)
+            return None
+
+    def _emit(self, module: ir.Module, kind: EmitKind, around: list[Around], steps: list[Step]) -> str | bytes | None:
+        """``around``: of which the ``steps`` make what a package has beside the module."""
         from cleave.lowering.emit import emit
 
         self.watch.stage = f"--emit={kind}"
         try:
             if kind == "package":
-                return self._package(module, source, steps)
+                return self._package(module, around, steps)
             return emit(module, kind, self.options.target, kernel=self.options.kernel)
         except CleaveError as error:
             self._report_all(error)
@@ -234,15 +248,13 @@ class Session:
             self.report(describe_exception(error, f"--emit={kind}", Position(self.source.name, 1, 1)))
         return None
 
-    def _package(self, module: ir.Module, source: str, steps: list[Step]) -> bytes | None:
+    def _package(self, module: ir.Module, around: list[Around], steps: list[Step]) -> bytes | None:
         """The function of the module; and what the steps make of it for each of the layouts."""
         from cleave.lowering.package import package_of
-        from cleave.tools.layouts import wider
 
         package = package_of(module, self.options.target)
         variants = list(package.variants)
-        for lying in self.options.layouts:
-            text, parts = wider(source, package.name, lying)
+        for text, parts in around:
             with self.ctx:
                 wide = ir.Module.parse(text)
             if not all(self._step(step, wide) for step in steps):

@@ -99,6 +99,16 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / "empty")]) == 1 and "empty is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["prepare", "run"])
+def test_help_says_what_defaults_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    options = [" ".join(part.split()) for part in re.split(r"\n  (?=-)", text.partition("options:")[2])]
+    switches = ("-h", "--ablations", "--keep", "--resume")
+    assert [each for each in options if each and "default: " not in each and not each.startswith(switches)] == []
+
+
 def test_subgraphs_are_chosen_by_name() -> None:
     assert [each.name for each in _chosen("matmul,mha_*")] == ["matmul", "mha_d64", "mha_d128"]
     assert len(_chosen("")) == len(subgraphs())

@@ -16,6 +16,7 @@ import pytest
 
 import cleave
 from cleave import Package, f16, f32
+from cleave.compilation import Compilation
 from cleave.errors import CleaveError, Position
 from cleave.function import Function, bucket
 from cleave.lowering import compile_ttir
@@ -74,6 +75,18 @@ def test_messages_name_the_parameters() -> None:
         attention(q[0], k, v)
     with pytest.raises(CleaveError, match="a str is no tensor"):
         attention(q, k, "v")
+
+
+def test_a_target_or_a_layout_that_is_none_is_refused_before_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = cleave.jit(attention.__wrapped__)
+    monkeypatch.setattr(Compilation, "lowered", lambda *_, **__: pytest.fail("it was compiled"))
+    monkeypatch.setattr(Compilation, "variant", lambda *_, **__: pytest.fail("it was compiled"))
+    with pytest.raises(CleaveError, match="unknown target 'sm_1'"):
+        function.ptx("sm_1")
+    with pytest.raises(CleaveError, match="unknown target 'sm_1'"):
+        function.package("sm_1")
+    with pytest.raises(CleaveError, match="'x' is no argument of attention"):
+        function.package(layouts=[{"x": "m k"}])
 
 
 def test_what_it_was_compiled_to_can_be_read() -> None:

@@ -82,9 +82,12 @@ def test_what_is_no_layout_is_said_where_it_stands(text: str, column: int, messa
 def test_layouts_of_other_tensors_are_errors(
     source: Path, text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Said before any pass runs."""
     output = tmp_path / "out.cleave"
-    assert main([*PASSES, "--layouts", text, "-o", str(output), str(source)]) == 1
-    assert message in capfd.readouterr().err and not output.exists()
+    shown = "--mlir-print-ir-after-all"
+    assert main([*PASSES, shown, "--layouts", text, "--layouts=in0: m k+", "-o", str(output), str(source)]) == 1
+    said = capfd.readouterr().err
+    assert message in said and "IR Dump" not in said and not output.exists()
 
 
 def test_layouts_are_of_packages_of_tensor_functions(
@@ -100,3 +103,9 @@ def test_layouts_are_of_packages_of_tensor_functions(
     assert main(["--schedule", "--lower-to-triton", "-o", str(lowered), str(source)]) == 0
     assert main(["--emit=package", "--layouts=in0: m k+", "-o", str(tmp_path / "o"), str(lowered)]) == 1
     assert f"{lowered}:" in (text := capfd.readouterr().err) and "Traceback" not in text, text
+
+
+def test_layouts_are_of_one_function(source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source.write_text(PRODUCT + ITSELF[ITSELF.index("func.func") :])
+    assert main([*PASSES, "--layouts=in0: m k+", "-o", str(tmp_path / "o"), str(source)]) == 1
+    assert "a package holds one function\n" in capfd.readouterr().err
