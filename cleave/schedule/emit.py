@@ -202,9 +202,10 @@ class Emitter:
         exact = tuple(name for name, span in zip(value.names, spans, strict=True) if span.exact)
         attrs = {"fill": 0, "segments": (1, len(spans), len(spans)), **({"in_bounds": exact} if exact else {})}
         operands = [self.arguments[value], *(s.offset for s in spans), *(s.bound for s in spans)]
-        tile = tile_type(
-            [(n, span.extent) for n, span in zip(value.names, spans, strict=True) if span.extent > 1], value.dtype
-        )
+        extents = {name: span.extent for name, span in zip(value.names, spans, strict=True) if span.extent > 1}
+        order = scope.root.order
+        names = order.of(list(extents)) if order.loads else extents
+        tile = tile_type([(name, extents[name]) for name in names], value.dtype)
         return scope.builder.add("load", operands, tile, value.location, **attrs)
 
     def _index(self, value: Value, scope: Scope) -> Ref:
