@@ -15,6 +15,7 @@ from cleave.errors import CleaveError
 from cleave.passes import diagnostics
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import EMPTY_ROWS, from_graph, to_graph
+from cleave.passes.superopt_rejected import remark_rejected
 from cleave.search.result import SearchOptions, SearchResult
 from cleave.search.superoptimise import superoptimise
 
@@ -30,7 +31,7 @@ class Superopt:
     ``max_ops``: a function of more ops is cut into parts of at most so many, which are searched one by one; remarks
     say where. ``max_classes``: the bound on the space of each part. ``time_limit``: seconds for each function; where a
     limit is reached, a remark says so. ``stabilise``: subtract a maximum where exponentials are summed without one.
-    ``explain``: what was rejected and why, as remarks.
+    ``explain``: what was rejected and why, as remarks; the programs as notes, up to 12 of them.
     ``certificate``: a file for the programs and their proofs, as JSON, which tools/check-certificate checks again.
     ``report``: a file for one HTML page on what was explored and found.
     """
@@ -125,8 +126,7 @@ def _remarks(func: ir.Operation, result: SearchResult, *, explain: bool) -> None
         what = f"the search of '{name_of(func)}' stopped early: these are the best so far; {'; '.join(stopped)}"
         diagnostics.remark(func.location, what)
     if explain:
-        for rejected in result.rejected:
-            diagnostics.remark(func.location, f"rejected {rejected.what}: {rejected.why}")
+        remark_rejected(func, result.rejected)
 
 
 def _progress(text: str) -> None:

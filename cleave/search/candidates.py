@@ -99,7 +99,7 @@ class Candidates:
         if text not in self._checked:
             self._checked[text], why = self.checker.check(candidate.graph)
             if why:
-                self.rejected.append(Rejected(f"{candidate.label}: {candidate.cost}", why))
+                self.rejected.append(Rejected(f"{candidate.label}: {candidate.cost}", why, candidate.graph))
         candidate.certificate = self._checked[text]
         return candidate.certificate is not None
 
@@ -140,7 +140,8 @@ class Candidates:
         return list(kept)
 
     def _pass_over(self, candidate: Candidate, why: str) -> None:
-        self._passed_over.append(Rejected(str(candidate.cost), why))
+        what = f"{candidate.label}: {candidate.cost}"
+        self._passed_over.append(Rejected(what, why, candidate.graph, passed_over=True))
 
 
 def lines_of(graph: Graph) -> str:

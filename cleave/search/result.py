@@ -51,10 +51,12 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A candidate that was not returned, and why."""
+    """A candidate that was not returned, and why; ``passed_over``: for others, so that it was perhaps not checked."""
 
     what: str
     why: str
+    graph: Graph | None = None
+    passed_over: bool = False
 
 
 @dataclass

@@ -140,6 +140,6 @@ class _InParts:
         certificate, why = checker.tested(graph, proof.normal_form, facts, proof.notes)
         cost = cost_of(graph)
         if certificate is None:
-            self.rejected.append(Rejected(f"whole of parts: {cost}", why))
+            self.rejected.append(Rejected(f"whole of parts: {cost}", why, graph))
             return None
         return Alternative(graph, cost, certificate, stitcher.split_of(choice))

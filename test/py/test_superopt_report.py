@@ -19,10 +19,14 @@ import graphs
 import pytest
 
 from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.passes.diagnostics import Diagnostic, collecting
 from cleave.passes.graph_io import from_graph
 from cleave.passes.superopt import Superopt
+from cleave.passes.superopt_rejected import LISTED, remark_rejected
 from cleave.passes.superopt_report import page as page_of
 from cleave.search import SearchOptions, SearchResult, superoptimise
+from cleave.search.result import Rejected
 
 LABELS = [f"alternative {number}" for number in range(1, 20)]
 
@@ -178,3 +182,29 @@ def test_the_line_tells_the_parts_of_a_large_function(monkeypatch: pytest.Monkey
     count = int(lines[0].split()[-1])
     parts = [f"{title}, part {number} of {count}" for number in range(1, count + 1)]
     assert lines == [*parts, f"{title}, the whole of {count} parts"]
+
+
+def test_each_rejected_program_is_told_once_and_only_the_first() -> None:
+    """Those that failed a check first; what is left is counted by its reason."""
+    programs = [_scaled(number) for number in range(20)]
+    rejected = [Rejected("whole: cheap", "another one is as good", each, passed_over=True) for each in programs[:10]]
+    rejected += [Rejected("whole: dear", "wrong on a draw", each) for each in (*programs[10:], programs[10])]
+    told: list[Diagnostic] = []
+    ctx = context()
+    with ctx, ir.Location.unknown(ctx), collecting(told.append):
+        module = ir.Module.create()
+        remark_rejected(from_graph(programs[0], module), [*rejected, Rejected("m cut", "none there")])
+    assert [each.message for each in told] == [
+        "rejected m cut: none there",
+        *["rejected whole: dear: wrong on a draw"] * 10,
+        *["rejected whole: cheap: another one is as good"] * 2,
+        "rejected 8 more programs",
+    ]
+    shown = [note.message for each in told[1:-1] for note in each.notes]
+    assert len(set(shown)) == LISTED and all('"cleave.constant"() {value' in text for text in shown)
+    assert [note.message for note in told[-1].notes] == ["8: another one is as good"]
+
+
+def _scaled(factor: int) -> Graph:
+    b = GraphBuilder("scaled")
+    return b.build(b.mul(b.input("m", "f32"), b.constant(factor, "f32")))
