@@ -195,6 +195,15 @@ _TABLE = (
     _kernel(
         "splat", 1, "An index as a rank-0 i64 tensor, so that it meets tiles by broadcasting.", operand_names=("value",)
     ),
+    OpSpec(
+        "fma",
+        3,
+        "a · b + c, rounded once.",
+        rules.infer_fma,
+        free_order=True,
+        stage="kernel",
+        operand_names=("a", "b", "c"),
+    ),
     _kernel("scalar", 1, "A rank-0 tensor of i32 or i64 as an index.", operand_names=("value",)),
     _kernel(
         "load",
@@ -243,7 +252,7 @@ UNARY = tuple(s.name for s in _TABLE if s.arity == 1 and s.infer in (rules.infer
 BINARY = tuple(
     s.name for s in _TABLE if s.arity == 2 and s.infer in (rules.infer_arithmetic, rules.infer_binary, rules.infer_pow)
 )
-POINTWISE = frozenset((*UNARY, *BINARY, "cmp", "select", "cast"))
+POINTWISE = frozenset((*UNARY, *BINARY, "cmp", "select", "cast", "fma"))
 REDUCTIONS = frozenset(("contract", "reduce"))
 VIEWS = frozenset(("rename", "split", "merge", "slice"))
 """Elements of one tensor under other indices: views where it is in memory."""

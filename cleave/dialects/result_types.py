@@ -64,6 +64,10 @@ def infer_cast(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> Tenso
     return types[0]
 
 
+def infer_fma(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
+    return infer_float_unary([TensorType(union(types, facts), require_one_dtype(types))], attrs, facts)
+
+
 def infer_index(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
     return TensorType((Dim.parse(attrs["dim"]),), "i64")
 

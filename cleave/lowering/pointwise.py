@@ -7,6 +7,7 @@ rounded, unless the result only goes on to be rounded to a narrower type.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -76,6 +77,7 @@ _ROUNDED: Mapping[str, Rule] = {
     "rsqrt": _wide("rsqrt", _plain("math.rsqrt")),
     **{name: partial(tt.libdevice, name) for name in ("tanh", "erf", "sin", "cos")},
     "pow": lambda a, b: tt.libdevice("pow", a, b),
+    "fma": _plain("math.fma"),
 }
 _PRECISE: Mapping[str, Rule] = {"div": _divide, "sqrt": _square_root, "sigmoid": _sigmoid}
 
@@ -111,6 +113,9 @@ _BOUNDS: Mapping[str, Callable[[Bounds, Bounds], Bounds]] = {
 
 def pointwise(op: ir.Operation, name: str, operands: Sequence[Tile], layout: Layout, lookup: Lookup) -> Tile:
     """The tile of a pointwise op; ``layout`` is its result's, ``lookup`` gives the tiles of values before it."""
+    folded = _folded(op, name) if layout.element == "f32" else None
+    if folded is not None:
+        return _tile(tt.constant(folded, tt.scalar(layout.element), layout.shape), layout)
     if name == "cmp":
         return _compare(str(cleave.plain("string", op.attributes["predicate"])), operands, layout)
     if name == "select":
@@ -130,6 +135,18 @@ def pointwise(op: ir.Operation, name: str, operands: Sequence[Tile], layout: Lay
     if name not in _ROUNDED:
         raise CleaveError(f"there is no rule for it on {layout.dtype}")
     return _tile(_in(layout, ("f32", "f64"), _ROUNDED[name], values), layout)
+
+
+_FOLDED: Mapping[str, Callable[..., float]] = {"div": operator.truediv, "log": math.log}
+
+
+def _folded(op: ir.Operation, name: str) -> float | None:
+    """The number that an op of positive numbers is, rounded once; None of any other op."""
+    if name not in _FOLDED:
+        return None
+    numbers = [_constant(operand) for operand in op.operands]
+    known = [number for number in numbers if number is not None and 0 < number < math.inf]
+    return _FOLDED[name](*known) if len(known) == len(numbers) else None
 
 
 def _tile(value: ir.Value, layout: Layout) -> Tile:
@@ -161,14 +178,14 @@ def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     A difference is taken first: scaling its sides instead would leave the rounding of two large numbers.
     """
     tile, factor = lookup(x), LOG2E
-    product = constant_product(x)
+    product = _constant_product(x)
     if product and len(list(x.uses)) == 1:
         tile, factor = lookup(product[0]), LOG2E * product[1]
     value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
     return aligned(replace(tile, value=value), layout.names, layout.shape).value
 
 
-def constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:
+def _constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:
     """What ``x`` is a product of, if one of the two is a constant."""
     owner = x.owner
     if isinstance(owner, ir.Block) or owner.name != "cleave.mul":
@@ -182,8 +199,10 @@ def constant_product(x: ir.Value) -> tuple[ir.Value, float] | None:
 
 def _constant(x: ir.Value) -> float | None:
     owner = x.owner
-    if isinstance(owner, ir.Block) or owner.name != "cleave.constant":
+    if isinstance(owner, ir.Block):
         return None
+    if owner.name != "cleave.constant":
+        return _folded(owner, owner.name.removeprefix("cleave."))
     return float(cleave.plain("number", owner.attributes["value"]))
 
 

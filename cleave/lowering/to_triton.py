@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cleave.bindings import ir
@@ -165,22 +163,7 @@ def _group_barrier(kernel: KernelBuilder, op: ir.Operation) -> None:
 def _reduce(kernel: KernelBuilder, op: ir.Operation) -> None:
     kind, over = cleave.plain("string", op.attributes["kind"]), cleave.plain("strings", op.attributes["over"])
     layout = kernel.layout(op.results[0].type)
-    operand = kernel.tile(op.operands[0])
-    x, factor = _positively_scaled(kernel, op.operands[0], operand) if kind in ("max", "min") else (operand, 1.0)
-    found = contract.reduction(x, kind, over, layout)
-    if x is not operand:
-        found = replace(found, value=tt.same("arith.mulf", found.value, tt.constant_like(found.value, factor)))
-    kernel.bind(op, found)
-
-
-def _positively_scaled(kernel: KernelBuilder, value: ir.Value, tile: Tile) -> tuple[Tile, float]:
-    """x and c for a tile x·c with c > 0: max(x·c) is max(x)·c, to the last bit, as products round in the order of x."""
-    product = pointwise.constant_product(value)
-    if product and 0 < product[1] < math.inf and tile.dtype == "f32":
-        x = kernel.tile(product[0])
-        if x.dtype == "f32" and set(x.names) == set(tile.names):
-            return x, product[1]
-    return tile, 1.0
+    kernel.bind(op, contract.reduction(kernel.tile(op.operands[0]), kind, over, layout))
 
 
 def _contract(kernel: KernelBuilder, op: ir.Operation) -> None:

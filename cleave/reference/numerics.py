@@ -111,12 +111,16 @@ def _erf(x: Array) -> Array:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), x.dtype)
 
 
+def _fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+    return np.asarray(a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64), a.dtype)
+
+
 #: Functions of arrays of the compute type.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "exp": np.exp, "exp2": np.exp2, "log": np.log, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "sin": np.sin, "cos": np.cos, "abs": np.abs, "add": np.add, "sub": np.subtract, "mul": np.multiply,
-    "div": np.divide, "max": np.maximum, "min": np.minimum, "pow": np.power,
+    "div": np.divide, "max": np.maximum, "min": np.minimum, "pow": np.power, "fma": _fused_multiply_add,
 }  # fmt: skip
 
 #: Where integers (i1 among them) differ.

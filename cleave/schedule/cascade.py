@@ -15,6 +15,7 @@ from functools import partial, reduce
 
 from cleave.dialects.graph import Value
 from cleave.dialects.tensor_type import TensorType, is_float
+from cleave.schedule.anchors import Anchored, anchored
 from cleave.schedule.derivatives import State
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.recentre import Moved, times
@@ -49,12 +50,21 @@ class Cascades:
     def __init__(self, tiles: Tiles, grouping: Grouping) -> None:
         self.tiles, self.grouping = tiles, grouping
         self.rescaling = Rescaling(tiles)
+        self._anchored: dict[tuple[Value, ...], Mapping[Value, Anchored]] = {}
 
     def carried(self, group: Sequence[Value]) -> Carried:
         states = [self.grouping.state(member, group) for member in group]
         reductions = tuple(reduction for state in states for reduction in state.reductions)
         centres = tuple(dict.fromkeys(a for state in states for a in state.centres))
         return Carried(reductions, centres, frozenset(w for state in states for w in state.form.exponents))
+
+    def anchored(self, group: Sequence[Value]) -> Mapping[Value, Anchored]:
+        """The exponentials of a group's loop that are taken from anchors."""
+        key = tuple(group)
+        if key not in self._anchored:
+            states = [self.grouping.state(member, group) for member in group]
+            self._anchored[key] = anchored(states, self.tiles.region, self.grouping.tiling.looped(group[0]))
+        return self._anchored[key]
 
     def initial(self, centre: Value, group: Sequence[Value], scope: Scope) -> Ref:
         """Where a centre is before anything has been seen: a factor at 1."""
@@ -79,12 +89,17 @@ class Cascades:
         tile = scope.tiles[a]
         return tile if tile.names == wanted.names else builder.compute("add", builder.fill(0.0, wanted), tile)
 
-    def finished(self, state: State, carried: Carried, results: Sequence[Ref], count: Ref | None, scope: Scope) -> Ref:
+    def finished(
+        self, state: State, group: Sequence[Value], results: Sequence[Ref], count: Ref | None, scope: Scope
+    ) -> Ref:
         """The reduction after the loop, which is over ``count`` elements (None if there are no centres)."""
+        carried = self.carried(group)
         sums, centres = carried.unpack(results)
         tile = sums[state.reduction]
         if count and state.centres:
             tile = self._at_the_end(state, sums, centres, count, scope)
+        for of in {each.w: each for each in self.anchored(group).values() if each.w in state.form.exponents}.values():
+            tile = self.rescaling.settled(tile, of, scope)
         tile = scope.builder.cast(tile, state.reduction.dtype)
         for w in state.form.exponents:
             tile = self.rescaling.as_in_source(tile, w, scope)

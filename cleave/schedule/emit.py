@@ -17,6 +17,7 @@ from functools import partial
 from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
 from cleave.dialects.tensor_type import TensorType, accumulator
+from cleave.schedule.anchors import exponential
 from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
@@ -194,7 +195,7 @@ class Emitter:
         if value.op == "gather":
             return self.gathers.load(value, self.arguments, scope)
         if value.op in POINTWISE:
-            return self._pointwise(value, scope)
+            return self._anchored(value, scope) or self._pointwise(value, scope)
         return self._reduction(value, scope)
 
     def _load(self, value: Value, scope: Scope) -> Ref:
@@ -211,6 +212,17 @@ class Emitter:
     def _index(self, value: Value, scope: Scope) -> Ref:
         (dim,) = value.dims
         return scope.builder.cast(position(dim.name, scope), value.dtype)
+
+    def _anchored(self, value: Value, scope: Scope) -> Ref | None:
+        """An exponential that the loop of ``scope``, or one around it, takes from an anchor."""
+        holder: Scope | None = scope
+        while holder and value not in holder.anchored:
+            holder = holder.parent
+        if holder is None:
+            return None
+        of, order = holder.anchored[value], tile_type_of(value, scope).names
+        tile, at = self.value(of.z, scope), self.loops.cascades.rescaling.anchor(of, holder)
+        return exponential(scope.builder, tile, at, order, value.location)
 
     def _pointwise(self, value: Value, scope: Scope) -> Ref:
         outcome = scope.outcome(value)

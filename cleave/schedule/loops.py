@@ -57,7 +57,7 @@ class Loops:
         count = self.spans.bound(scope, loops[0]) if carried.centres else None
         for member in group:
             state = self.grouping.state(member, group)
-            scope.tiles[member] = self.cascades.finished(state, carried, results, count, scope)
+            scope.tiles[member] = self.cascades.finished(state, group, results, count, scope)
 
     def _initial(self, member: Value, group: Sequence[Value], scope: Scope) -> Ref:
         dtype = accumulator_of(member)
@@ -171,7 +171,7 @@ class Loops:
         before, _ = carried.unpack(accumulators)
         old_tiles = {member: scope.builder.cast(before[member], member.dtype) for member in group}
         old = Scope(scope.builder, scope, {}, old_tiles, running)
-        scope.running = running
+        scope.running, scope.anchored = running, self.cascades.anchored(group)
         results: dict[Value, Ref] = {}
         for member in group:
             state = self.grouping.state(member, group)

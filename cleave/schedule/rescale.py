@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 from cleave.dialects.graph import Value
+from cleave.schedule import anchors
+from cleave.schedule.anchors import Anchor, Anchored
+from cleave.schedule.recentre import times
 from cleave.schedule.scope import Scope, Tiles
 from cleave.schedule.separability import unguarded
 from cleave.schedule.tile_program import Ref, tile_type
@@ -20,13 +23,35 @@ class Rescaling:
         """exp(κ·(w before − w now)), w now being 0 while it is −inf (nothing has been summed then)."""
         key = ("exp", w, kappa)
         if key not in scope.notes:
-            builder = scope.builder
-            before = self.tiles.value(unguarded(w), old)
-            moved = builder.compute("sub", before, self.guarded(w, scope))
-            if kappa != 1.0:
-                moved = builder.compute("mul", moved, builder.fill(kappa, tile_type([], moved.tile.dtype)))
-            scope.notes[key] = builder.compute("exp", moved)
+            scope.notes[key] = self._factor(w, kappa, old, scope)
         return scope.notes[key]
+
+    def _factor(self, w: Value, kappa: float, old: Scope, scope: Scope) -> Ref:
+        builder = scope.builder
+        before = self.tiles.value(unguarded(w), old)
+        of = next((each for each in scope.anchored.values() if each.w is w), None)
+        if of:
+            return anchors.follows(builder, anchors.anchor(builder, before, of), self.anchor(of, scope))
+        moved = builder.compute("sub", before, self.guarded(w, scope))
+        if kappa != 1.0:
+            moved = builder.compute("mul", moved, builder.fill(kappa, tile_type([], moved.tile.dtype)))
+        return builder.compute("exp", moved)
+
+    def anchor(self, of: Anchored, scope: Scope) -> Anchor:
+        """Where this iteration's exponentials are taken from; ``scope`` is that of the loop's body."""
+        keys = [(part, of.w, of.factor) for part in ("scale", "shift")]
+        if keys[0] not in scope.notes:
+            found = anchors.anchor(scope.builder, self.guarded(of.w, scope), of)
+            scope.notes |= {keys[0]: found.scale, keys[1]: found.shift}
+        return Anchor(*(scope.notes[key] for key in keys))
+
+    def settled(self, tile: Ref, of: Anchored, scope: Scope) -> Ref:
+        """The sum behind the loop, relative to the maximum and not to its anchor."""
+        builder, w = scope.builder, self.tiles.value(of.w, scope)
+        key = ("settles", of.w, of.factor)
+        if key not in scope.notes:
+            scope.notes[key] = anchors.settles(builder, w, anchors.anchor(builder, w, of))
+        return times(builder, tile, scope.notes[key])
 
     def guarded(self, w: Value, scope: Scope) -> Ref:
         """w with 0 in place of −inf; everything in this scope uses it from here on."""

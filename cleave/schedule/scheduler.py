@@ -22,6 +22,7 @@ from cleave.schedule.part_lengths import in_whole_vectors, part_lengths
 from cleave.schedule.partition import cuts, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
+from cleave.schedule.scaled_extrema import with_scaled_extrema
 from cleave.schedule.side_by_side import levels
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Launch, TileProgram
@@ -177,7 +178,7 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
 
 def _schedulable(graph: Graph, options: ScheduleOptions) -> Graph:
     graph.require_one_size_each()
-    return in_memory_order(in_whole_tiles(in_whole_vectors(graph, options.sizes)))
+    return in_memory_order(with_scaled_extrema(in_whole_tiles(in_whole_vectors(graph, options.sizes))))
 
 
 def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:

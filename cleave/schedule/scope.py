@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cleave.dialects.graph import Value
 from cleave.dialects.tensor_type import TensorType
+from cleave.schedule.anchors import Anchored
 from cleave.schedule.region import Region
 from cleave.schedule.tile_order import TileOrder
 from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
@@ -30,6 +31,7 @@ class Scope:
     ``order``, of the kernel's body: that of the dims of every tile.
     ``notes``: tiles that are no graph value's, by what they are.
     ``outcomes``: comparisons that come out alike throughout the tiles of this scope.
+    ``anchored``: exponentials that are taken from anchors, of the body of a loop.
     """
 
     builder: TileBuilder
@@ -42,6 +44,7 @@ class Scope:
     order: TileOrder = field(default_factory=TileOrder)
     notes: dict[tuple[object, ...], Ref] = field(default_factory=dict[tuple[object, ...], Ref])
     outcomes: Mapping[Value, bool] = field(default_factory=dict[Value, bool])
+    anchored: Mapping[Value, Anchored] = field(default_factory=dict[Value, Anchored])
 
     @property
     def root(self) -> Scope:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cleave.dialects.graph import Value
 from cleave.dialects.rounding import rounds
@@ -112,31 +112,46 @@ class _Separation:
         return Form(degrees={value: 1}) if self.body.is_coefficient(value) else self.form(value)
 
     def exponent(self, value: Value) -> Mapping[Value, float] | None:
-        """κ for each w, where ``value`` = κ·(z − w) and w bounds z from above."""
-        if value.op == "cast":
-            return self.exponent(value.operands[0])
-        if value.op == "sub":
-            return self._difference(*value.operands)
-        if value.op in ("mul", "div"):
-            return self._scaled(value)
-        return None
-
-    def _difference(self, z: Value, w: Value) -> Mapping[Value, float] | None:
-        if self.body.varies(z) or not self.body.is_coefficient(w) or self.body.estimated(w):
+        """κ for w, where ``value`` = κ·(z − w) and w bounds z from above."""
+        found = difference(value)
+        if found is None or self.body.varies(found.z):
             return None
-        return {w: 1.0} if bounds(w, z, self.body.running) else None
+        w = found.w
+        if not self.body.is_coefficient(w) or self.body.estimated(w) or not bounds(w, found.z, self.body.running):
+            return None
+        return {w: found.factor}
 
-    def _scaled(self, value: Value) -> Mapping[Value, float] | None:
-        for inner, scale in (value.operands, value.operands[::-1]):
-            if (
-                scale.op == "constant"
-                and scale.attrs["value"] > 0
-                and (value.op == "mul" or scale is value.operands[1])
-            ):
-                factors = self.exponent(inner)
-                by = scale.attrs["value"] if value.op == "mul" else 1.0 / scale.attrs["value"]
-                return None if factors is None else {w: k * by for w, k in factors.items()}
-        return None
+
+@dataclass(frozen=True)
+class Difference:
+    """factor · (z − w); ``dtypes``: the types in which it is computed, from the operands' to the result's."""
+
+    z: Value
+    w: Value
+    factor: float
+    dtypes: frozenset[str]
+
+
+def difference(value: Value) -> Difference | None:
+    """What of which a value is the difference, times a positive constant."""
+    if value.op == "sub":
+        z, w = value.operands
+        return Difference(z, w, 1.0, frozenset((z.dtype, w.dtype, value.dtype)))
+    inner, by = (value.operands[0], 1.0) if value.op == "cast" else _scaled(value)
+    found = difference(inner) if inner else None
+    return found and replace(found, factor=found.factor * by, dtypes=found.dtypes | {value.dtype})
+
+
+def _scaled(value: Value) -> tuple[Value | None, float]:
+    """x and c, where the value is x·c for a positive constant c."""
+    if value.op not in ("mul", "div"):
+        return None, 1.0
+    x, c = value.operands
+    if value.op == "mul" and c.op != "constant":
+        x, c = c, x
+    if c.op != "constant" or c.attrs["value"] <= 0:
+        return None, 1.0
+    return x, c.attrs["value"] if value.op == "mul" else 1.0 / c.attrs["value"]
 
 
 def bounds(w: Value, z: Value, running: frozenset[Value]) -> bool:
@@ -163,6 +178,9 @@ def _stripped(value: Value) -> Value:
         value = value.operands[0]
     return value
 
+
+BASES: Mapping[str, float] = {"exp": 1.0, "exp2": math.log(2.0)}
+"""Natural logarithms of the bases of exponentials."""
 
 # --- laws -------------------------------------------------------------------------------------------------------------
 
@@ -259,8 +277,7 @@ def _inner_reduction(self: _Separation, value: Value) -> Form | None:
 
 
 _RULES: dict[str, Law] = {
-    "exp": _exp(1.0),
-    "exp2": _exp(0.6931471805599453),
+    **{name: _exp(base) for name, base in BASES.items()},
     "mul": _product_law(1),
     "div": _product_law(-1),
     "neg": _sum_law(0),

@@ -153,7 +153,7 @@ def _rows(region: Region) -> dict[str, tuple[str, ...]]:
         if (
             same
             and not taken
-            and name not in region.parts
+            and name not in (*region.parts, *_outer_parts(region))
             and any(name not in value.names for value in region.reductions)
         ):
             found[name] = same

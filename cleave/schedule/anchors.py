@@ -1,0 +1,129 @@
+"""Exponentials in a loop from an anchor: e^(κ·(z − w)) as 2^(a·z − b), one multiply-add an element.
+
+b is a·w rounded, with a = κ·log₂e. Rounding makes all of a row's terms larger by the same 2^(a·w − b), whatever w is,
+so the loop keeps its sums relative to b: they follow it by 2^(b before − b now), and are moved to w itself behind the
+loop, by 2^(b − a·w), which one multiply-add gives exactly. To take b for a·w instead would lose a large row's digits.
+
+From 2²⁸ on (``LARGEST``), where that factor would leave the range of f16, a is a power of two, for which a·w is exact:
+numbers of f32 that differ do so by 16 there, and what is not w is less than 2⁻¹⁶ of it, with either a. Where a·w could
+overflow, a is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cleave.dialects.graph import Value
+from cleave.schedule.derivatives import State
+from cleave.schedule.region import Region
+from cleave.schedule.separability import BASES, difference
+from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
+
+LARGEST = 2.0**28
+"""What a·w is below, so that 2^(a·w − b) is at most 2⁸."""
+_F32 = frozenset(("f32",))
+_INFINITE = 2.0**128
+"""What no number of f32 reaches."""
+_NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "tf32")
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """base^(factor·(z − w)), of base e or 2 as the name of the op says."""
+
+    z: Value
+    w: Value
+    factor: float
+    base: str
+
+    @property
+    def kappa(self) -> float:
+        return self.factor * BASES[self.base]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Of each row: 2^(``scale``·z + ``shift``)."""
+
+    scale: Ref
+    shift: Ref
+
+
+def anchored(states: Sequence[State], region: Region, loops: Sequence[str]) -> dict[Value, Anchored]:
+    """The exponentials of a loop that are to be taken from anchors: all that have a running maximum, where tiles are
+    multiplied by the tensor cores and code between these products counts."""
+    if any(state.centres for state in states):
+        return {}
+    values = {value for state in states for value in region.varying(state.reduction, tuple(loops))}
+    reductions = [state.reduction for state in states]
+    if not any(map(_is_product, (*values, *reductions))):
+        return {}
+    found: dict[Value, Anchored] = {}
+    for w in dict.fromkeys(w for state in states for w in state.form.exponents):
+        found |= _of_maximum(
+            w, states, [value for value in values if value.op in BASES and w in region.upstream[value]]
+        )
+    return found
+
+
+def _is_product(value: Value) -> bool:
+    return value.op == "contract" and all(operand.dtype in _NARROW for operand in value.operands)
+
+
+def _of_maximum(w: Value, states: Iterable[State], exponentials: Iterable[Value]) -> dict[Value, Anchored]:
+    """None unless each body has one factor e^(−κ·w), and all have the same."""
+    factors = {state.form.exponents[w] for state in states if w in state.form.exponents}
+    found: dict[Value, Anchored] = {}
+    for value in exponentials:
+        of = difference(value.operands[0])
+        if of is None or of.w is not w or of.dtypes | {value.dtype} != _F32:
+            return {}
+        found[value] = Anchored(of.z, w, of.factor, value.op)
+    alike = {(each.factor, each.base) for each in found.values()}
+    return found if len(alike) == 1 and factors == {each.kappa for each in found.values()} else {}
+
+
+def multipliers(scale: float) -> list[tuple[float, float]]:
+    """(limit, a): a where w is below the limit in size, the least limit first; the last one is infinite."""
+    exact, limit = 2.0 ** math.ceil(math.log2(scale)), 2.0 ** math.floor(math.log2(LARGEST / scale))
+    if limit >= _INFINITE:
+        return [(math.inf, scale)]
+    large = [(math.inf, exact)] if exact <= 1 else [(_INFINITE / (2 * exact), exact), (math.inf, 1.0)]
+    return [(limit, scale), *large]
+
+
+def anchor(builder: TileBuilder, w: Ref, of: Anchored) -> Anchor:
+    """That of rows whose maximum is ``w``; b is infinite if w is."""
+    scalar = tile_type([], "f32")
+    ranges = multipliers(of.kappa / BASES["exp2"])
+    values = [_scale(builder, of), *(builder.fill(a, scalar) for _, a in ranges[1:])]
+    a, size = values[-1], builder.compute("abs", w) if len(ranges) > 1 else w
+    for (limit, _), value in reversed(list(zip(ranges[:-1], values, strict=False))):
+        small = builder.compute("cmp", size, builder.fill(limit, scalar), predicate="lt")
+        a = builder.compute("select", small, value, a, order=size.names)
+    return Anchor(a, builder.compute("mul", builder.compute("neg", w), a))
+
+
+def _scale(builder: TileBuilder, of: Anchored) -> Ref:
+    """κ·log₂e, whose digits are those of the type that it is computed in: f64 when a program is checked."""
+    factor = builder.fill(of.factor, tile_type([], "f32"))
+    if of.base == "exp2":
+        return factor
+    return builder.compute("div", factor, builder.compute("log", builder.fill(2.0, tile_type([], "f32"))))
+
+
+def exponential(builder: TileBuilder, z: Ref, at: Anchor, order: Sequence[str], location: str | None) -> Ref:
+    return builder.compute("exp2", builder.compute("fma", z, at.scale, at.shift, order=order), location=location)
+
+
+def follows(builder: TileBuilder, before: Anchor, now: Anchor) -> Ref:
+    """The factor of sums relative to one anchor that are to be relative to another one."""
+    return builder.compute("exp2", builder.compute("sub", now.shift, before.shift))
+
+
+def settles(builder: TileBuilder, w: Ref, at: Anchor) -> Ref:
+    """The factor of sums relative to an anchor that are to be relative to w itself."""
+    left = builder.compute("fma", w, at.scale, at.shift)
+    return builder.compute("exp2", builder.compute("neg", left))
