@@ -183,23 +183,28 @@ class Compilation:
         with ctx:
             return self._own(variant_of(module, self.name, sizes=sizes))
 
-    def compiled(self, variant: Variant, targets: Sequence[Target]) -> Variant:
+    def compiled(self, variant: Variant, targets: Sequence[Target]) -> list[Variant]:
         """The variant with binaries for these targets too.
 
-        If one of its kernels is warp-specialised and the compiler refuses a kernel, or makes one of it that is not what
-        was meant, the choice among other kernels takes its place, with a remark.
+        If one of its kernels is warp-specialised and the compiler refuses a kernel for a target, or makes one that is
+        not what was meant, that target has a variant of its own, the choice among other kernels, with a remark.
         """
         from cleave.lowering.package import compiled_for
         from cleave.lowering.targets import TTGIR_TARGET
         from cleave.passes.diagnostics import remark
 
-        try:
-            return compiled_for(variant, targets)
-        except CleaveError as error:
-            if not any(TTGIR_TARGET in text for text in variant.ttir.values()):
-                raise
-            remark(error.location, f"'{self.name}' is lowered to TTIR: {error.message}", error.notes)
-        return compiled_for(self.variant(variant.sizes, warp_specialise=False), targets)
+        if not any(TTGIR_TARGET in text for text in variant.ttir.values()):
+            return [compiled_for(variant, targets)]
+        others: list[Target] = []
+        found = variant
+        for target in targets:
+            try:
+                found = compiled_for(found, [target])
+            except CleaveError as error:
+                others.append(target)
+                remark(error.location, f"'{self.name}' is lowered to TTIR for {target}: {error.message}", error.notes)
+        own = [found] if len(others) < len(targets) else []
+        return own + ([compiled_for(self.variant(variant.sizes, warp_specialise=False), others)] if others else [])
 
     def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
         """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""

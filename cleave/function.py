@@ -261,7 +261,7 @@ class Function:
         """For these sizes, those asked for, or all that were used; if there is none, the ``default``."""
         found = [self.variant(**each) for each in sizes or self._asked] or [*self._variants.values()]
         found = found or ([self.variant()] if default else [])
-        return [self._compilation.compiled(variant, targets) for variant in found]
+        return [each for variant in found for each in self._compilation.compiled(variant, targets)]
 
     def _lying(self, texts: Mapping[str, str]) -> Function:
         """For arguments that lie as these texts say. CleaveError where that would leave a result no memory."""
@@ -316,7 +316,7 @@ class Function:
         from cleave.lowering.targets import Target
         from cleave.runtime.programs import Programs
 
-        return Programs(lambda variant, target: self._compilation.compiled(variant, [Target.parse(target)]))
+        return Programs(lambda variant, target: self._compilation.compiled(variant, [Target.parse(target)])[0])
 
     def specialised(self, **sizes: int) -> Function:
         """The same function for these sizes of some symbols alone."""

@@ -14,13 +14,14 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Kernel, Program
+from cleave.runtime.cuda_driver import shared_driver
 from cleave.runtime.descriptors import Box
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.pitched import Parts, generality
@@ -30,8 +31,9 @@ from cleave.runtime.remembered import Remembered
 if TYPE_CHECKING:
     from cleave.runtime.call import Operands
 
-FORMAT, READ = 3, (1, 2, 3)
-"""What is written, and what is read: 1 had no layouts of arguments, 2 no products by libraries."""
+FORMAT, READ = 4, (1, 2, 3, 4)
+"""What is written, and what is read: 1 had no layouts of arguments, 2 no products by libraries, 3 the same variants for
+all architectures."""
 _INDEX = "package.json"
 _MALFORMED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
 """What reading a damaged file raises; RuntimeError for encryption and unknown compression."""
@@ -58,6 +60,11 @@ class Variant:
         return self.parts.plain(self.plan) if self.parts else self.plan
 
     @property
+    def purpose(self) -> Hashable:
+        """What it is for, beside an architecture."""
+        return tuple(sorted(self.sizes.items())), self.parts, self.label
+
+    @property
     def symbols(self) -> set[str]:
         """Of all its sizes that callers may give."""
         from cleave.runtime.choose_sizes import symbols_of
@@ -80,12 +87,29 @@ class Variant:
         return sum(abs(math.log2(max(self.sizes[name], 1) / max(sizes[name], 1))) for name in shared)
 
 
+def _for_this_gpu(variants: list[Variant]) -> list[Variant]:
+    """Those with binaries for the current GPU, where architectures have variants of their own."""
+    if all(variant.binaries.keys() == variants[0].binaries.keys() for variant in variants):
+        return variants
+    driver = shared_driver()
+    driver.context()
+    target = driver.architecture()
+    found = [variant for variant in variants if target in variant.binaries]
+    if not found:
+        raise _no_kernels(variants, target)
+    return found
+
+
 def _for_target(variant: Variant, target: str) -> Variant:
     if target not in variant.binaries:
-        known = ", ".join(sorted(variant.binaries)) or "none"
-        text = f"package '{variant.plan.function}' has no kernels for {target}"
-        raise CleaveError(text, notes=(f"it was compiled for: {known}",))
+        raise _no_kernels([variant], target)
     return variant
+
+
+def _no_kernels(variants: Sequence[Variant], target: str) -> CleaveError:
+    known = ", ".join(sorted({name for variant in variants for name in variant.binaries})) or "none"
+    text = f"package '{variants[0].plan.function}' has no kernels for {target}"
+    return CleaveError(text, notes=(f"it was compiled for: {known}",))
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,9 +130,13 @@ class Package:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The architectures for which every variant has binaries."""
-        found = [set(variant.binaries) for variant in self.variants]
-        return tuple(sorted(set.intersection(*found))) if found else ()
+        """The architectures that have binaries for all the sizes and layouts that any has."""
+        every = {target: set[Hashable]() for variant in self.variants for target in variant.binaries}
+        for variant in self.variants:
+            for target in variant.binaries:
+                every[target].add(variant.purpose)
+        wanted = {variant.purpose for variant in self.variants}
+        return tuple(sorted(target for target, found in every.items() if found == wanted))
 
     def __call__(
         self, *tensors: Any, sizes: Mapping[str, int] | None = None, stream: int | None = None, **named: Any
@@ -129,6 +157,7 @@ class Package:
         plan = self.variants[0].signature
         given = in_order(plan, tensors, named)
         operands, variants = self._taken(given, stream)
+        variants = variants if operands.kind == "host" else _for_this_gpu(variants)
         known = self._remembered.call(operands.values, sizes, stream) if operands.has_copies(given) else None
         if known is not None:
             return known

@@ -130,7 +130,7 @@ SHARED = replace(
 
 
 def package_of(stub: Stub, monkeypatch: pytest.MonkeyPatch, *plans: LaunchPlan) -> Package:
-    for module in ("programs", "cuda"):
+    for module in ("programs", "cuda", "package"):
         monkeypatch.setattr(f"cleave.runtime.{module}.shared_driver", lambda: stub.driver)
     binaries = {"sm_90": KERNELS}
     return Package("f", tuple(Variant(plan, {}, binaries, label=str(n)) for n, plan in enumerate(plans)))

@@ -24,6 +24,7 @@ from cleave.lowering.package import _without
 from cleave.lowering.targets import TTGIR_TARGET
 from cleave.runtime.call import Operands
 from cleave.runtime.launch_plan import Launch, LaunchPlan
+from cleave.runtime.package import FORMAT
 
 
 @cleave.jit(static="d")
@@ -358,13 +359,22 @@ def test_damaged_packages_are_errors(package: Package) -> None:
     ],
 )
 def test_edited_packages_are_errors(package: Package, old: str, new: str) -> None:
+    with pytest.raises(CleaveError, match=r"package|plan"):
+        Package.from_bytes(_edited(package, old, new))
+
+
+def _edited(package: Package, old: str, new: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(package.to_bytes())) as source, zipfile.ZipFile(buffer, "w") as target:
         for name in source.namelist():
             text = source.read(name)
+            assert name != "package.json" or old.encode() in text
             target.writestr(name, text.replace(old.encode(), new.encode(), 1) if name == "package.json" else text)
-    with pytest.raises(CleaveError, match=r"package|plan"):
-        Package.from_bytes(buffer.getvalue())
+    return buffer.getvalue()
+
+
+def test_packages_of_older_formats_are_read(package: Package) -> None:
+    assert Package.from_bytes(_edited(package, f'"format": {FORMAT}', '"format": 3')) == package
 
 
 def test_parts_that_do_not_cover_their_dim_are_refused() -> None:
@@ -424,4 +434,24 @@ def test_a_warp_specialised_kernel_that_spills_is_lowered_to_ttir(
     monkeypatch.setattr(compile_ttir, "FEW_SPILLS", -1)
     (variant,) = function.package(sizes=[sizes]).variants
     assert TTGIR_TARGET not in "".join(variant.ttir.values()) and set(variant.binaries) == {"sm_90"}
-    assert "remark: 'attention' is lowered to TTIR: kernel attention__k0" in capsys.readouterr().err
+    assert "remark: 'attention' is lowered to TTIR for sm_90: kernel attention__k0" in capsys.readouterr().err
+
+
+def test_each_target_of_a_package_has_its_own_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Warp-specialised where there is such a form, of the same sizes and with the same results."""
+
+    @cleave.jit(warp_specialise=True)
+    def product(x: f16["m k=512"], w: f16["k n=512"]) -> f16["m n"]:
+        return cleave.contract(x, w, over="k")
+
+    product.package("sm_80", "sm_90", sizes=[{"m": 4096}]).save(tmp_path / "product.cleave")
+    package = Package.load(tmp_path / "product.cleave")
+    specialised, plain = package.variants
+    assert package.targets == ("sm_80", "sm_90") and specialised.sizes == plain.sizes == {"m": 4096}
+    assert specialised.binaries.keys() == {"sm_90"} and TTGIR_TARGET in "".join(specialised.ttir.values())
+    assert plain.binaries.keys() == {"sm_80"} and TTGIR_TARGET not in "".join(plain.ttir.values())
+    assert "remark: 'product' is lowered to TTIR for sm_80: " in capsys.readouterr().err
+    x, w = (np.random.default_rng(0).standard_normal((rows, 512)).astype(np.float16) for rows in (5, 512))
+    for variants in (package.variants, (plain,)):
+        found = Package("product", variants)(x, w).astype(float)
+        np.testing.assert_allclose(found, x.astype(float) @ w.astype(float), rtol=2e-3, atol=5e-2)

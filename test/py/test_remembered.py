@@ -20,6 +20,7 @@ from cleave.runtime.cuda import Kernel
 from cleave.runtime.cuda_bind import bind
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan
 from cleave.runtime.layout import BYTES, Layout
+from cleave.runtime.package import Package
 
 __all__ = ["library", "stub"]
 
@@ -154,6 +155,27 @@ def test_a_package_of_other_variants_remembers_nothing_of_these(
     package(*tensors, sizes={"s": 4})
     replace(package, variants=package.variants[1:])(*tensors, sizes={"s": 4})
     assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == ["33", "34"]
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_a_gpu_takes_the_schedule_of_its_architecture(
+    stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch, own: int
+) -> None:
+    """For the same sizes, whichever stands first."""
+    other = replace(SPLIT_K, steps=(*SPLIT_K.steps[:4], replace(SPLIT_K.steps[4], grid=("m + 1",))))
+    package = package_of(stub, monkeypatch, SPLIT_K, other)
+    tensors = TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64))
+
+    def compiled_for(*targets: str) -> Package:
+        pairs = zip(package.variants, targets, strict=True)
+        return replace(package, variants=tuple(replace(v, binaries={t: KERNELS}, label="") for v, t in pairs))
+
+    found = compiled_for(*("sm_90" if number == own else "sm_80" for number in range(2)))
+    assert found.targets == ("sm_80", "sm_90")
+    found(*tensors, sizes={"s": 4})
+    assert [line.split()[3] for line in stub.log if line.startswith("launch sum")] == [("33", "34")[own]]
+    with pytest.raises(CleaveError, match="no kernels for sm_90\nnote: it was compiled for: sm_80, sm_86"):
+        compiled_for("sm_80", "sm_86")(*tensors, sizes={"s": 4})
 
 
 def test_the_default_stream_has_its_own_memory(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
