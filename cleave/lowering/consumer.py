@@ -14,10 +14,13 @@ from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
+from cleave.lowering.exchange import COMBINE, GATHER, PART
+from cleave.lowering.exchange_buffers import Exchange, Exchanges
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
-from cleave.lowering.register_layouts import PART, Layouts, constant_zero, is_tile, is_view, loaded, taken, views_of
+from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile, is_view, loaded, taken, views_of
 from cleave.lowering.rings import Buffers, Ring, State, next_state
+from cleave.lowering.shared_views import View
 from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
 from cleave.runtime.ttir_assembly import TRIGGER, WAIT
@@ -65,7 +68,7 @@ class Kernel:
 
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
-    ``rotated``: whether loops may be.
+    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles.
     """
 
     block: ir.Block
@@ -75,6 +78,7 @@ class Kernel:
     turns: int = 0
     run_on: bool = False
     rotated: bool = True
+    exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
 
 
 @dataclass
@@ -88,6 +92,7 @@ class Consumer:
     part: int
     buffers: Sequence[Buffers]
     outgoing: Mapping[Outgoing, ir.Value]
+    exchanged: Mapping[Exchange, Sequence[ir.Value]]
     scope: Scope
     nested: Callable[[Consumer, ir.Operation], None]
     flying: list[Product] = field(default_factory=list[Product])
@@ -178,43 +183,39 @@ class Consumer:
                 if self._multiplied(op, number) and operand in self.layouts.resident:
                     self.hold(loaded(operand))
 
-    def view(self, value: ir.Value) -> tuple[ir.Value, Held]:
-        """A tile in shared memory."""
+    def view(self, value: ir.Value) -> tuple[View, Held | None]:
+        """A tile in shared memory; what was gathered is held by none."""
         owner = value.owner.operation
         if owner.name == "tt.trans":
-            buffer, held = self.view(owner.operands[0])
-            ring = held.ring
-            turned = ttg.shared_matrix(ring.shape[1], ring.bits, transposed=True)
-            return ttg.transposed(buffer, encodings.memdesc(ring.shape[::-1], ring.element, turned)), held
+            view, held = self.view(owner.operands[0])
+            return view.transposed(), held
         if owner.name == PART:
-            return self._part_of(owner)
+            view, held = self.view(owner.operands[0])
+            axis = ir.IntegerAttr(owner.attributes["axis"]).value
+            return view.part(self.part, axis, tt.shape_of(value)[axis]), held
+        if owner.name == GATHER:
+            exchange = self.kernel.exchanges[owner]
+            return exchange.view(self.exchanged[exchange][0]), None
         held = self.hold(value)
         ring = held.ring
         slot = part_slot(ring, held.slot, self.part if ring.parts > 1 else 0)
-        return ttg.element(self.buffers[ring.number].tiles, slot, ring.tile_type), held
-
-    def _part_of(self, op: ir.Operation) -> tuple[ir.Value, Held]:
-        """This consumer's part of a tile in shared memory."""
-        buffer, held = self.view(op.operands[0])
-        shape, axis = tt.shape_of(op.results[0]), ir.IntegerAttr(op.attributes["axis"]).value
-        offsets = [self.part * extent if number == axis else 0 for number, extent in enumerate(shape)]
-        ring = held.ring
-        type_ = encodings.memdesc(shape, ring.element, ring.layout, within=ring.shape)
-        return ttg.part(buffer, offsets, type_), held
+        buffer = ttg.element(self.buffers[ring.number].tiles, slot, ring.tile_type)
+        return View(buffer, ring.shape, ring.element, ring.layout), held
 
     def _read(self, value: ir.Value) -> None:
         """Make all copies of it in registers that are wanted."""
         wanted = list(self.layouts.wanted[value])
         if all((value, encoding) in self.scope.copies for encoding in wanted):
             return
-        buffer, held = self.view(value)
+        view, held = self.view(value)
         element = tt.element_of(value)
         for encoding in wanted:
             type_ = encodings.tensor(tt.shape_of(value), element, encoding)
-            self.scope.copies[value, encoding] = ttg.read(buffer, type_)
+            self.scope.copies[value, encoding] = ttg.read(view.buffer, type_)
             if value in self.layouts.staying and isinstance(encoding, LeftOperand):
                 self.stays[value, encoding] = self.scope.copies[value, encoding]
-        self.done_reading(held)
+        if held:
+            self.done_reading(held)
 
     def done_reading(self, held: Held) -> None:
         held.readers -= 1
@@ -235,18 +236,18 @@ class Consumer:
     def product(self, op: ir.Operation) -> None:
         left, right, start = op.operands
         encoding = encodings.accumulator(tt.shape_of(op.results[0])[1])
-        held: dict[Held, None] = {}
+        held: dict[Held | None, None] = {}
         place: Place | None = None
         if left in self.layouts.resident and left not in self.layouts.staying:
-            a, of_left = self.view(left)
-            held[of_left] = None
+            view, of_left = self.view(left)
+            a, held[of_left] = view.buffer, None
         else:
             place = (left, LeftOperand(encoding))
             a = self.tile(*place)
         b, of_right = self.view(right)
         held[of_right] = None
-        own = [each for each in held if each.block == op.block]  # the loop that has this product reads the others
-        result = ttg.product(a, b, self._start(start, encoding), self.false if constant_zero(start) else self.true)
+        own = [each for each in held if each and each.block == op.block]  # its loop reads the others
+        result = ttg.product(a, b.buffer, self._start(start, encoding), self.false if constant_zero(start) else self.true)
         self.scope.copies[op.results[0], encoding] = result
         self.flying.append(Product((op.results[0], encoding), self.scope, own, place))
 
@@ -299,6 +300,9 @@ class Consumer:
                 self.op(op)
 
     def op(self, op: ir.Operation) -> None:
+        if op in self.kernel.exchanges:
+            self._exchange(op)
+            return
         if op.results and op.results[0] in self.layouts.resident:
             return
         if op.name == "tt.dot":
@@ -313,6 +317,17 @@ class Consumer:
                 self.done_reading(each)
         elif op.name != "tt.return":
             self.plain(op)
+
+    def _exchange(self, op: ir.Operation) -> None:
+        exchange, layouts = self.kernel.exchanges[op], self.layouts
+        buffers = self.exchanged[exchange]
+        if op.name == COMBINE:
+            encoding = layouts.natural[op.results[0]]
+            found = exchange.combine(op, self.tile(op.operands[0], encoding), self.part, buffers)
+            self.scope.copies[op.results[0], encoding] = found
+            return
+        ((value, encoding),) = layouts.operands(op)
+        exchange.gather(self.tile(value, encoding), self.part, buffers[0])
 
     def _send(self, op: ir.Operation) -> None:
         descriptor, value, *offsets = op.operands

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleave.bindings import ir
 from cleave.lowering import tt
 from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
-from cleave.lowering.loop_plan import LoopPlan, plan_of
+from cleave.lowering.loop_plan import LoopPlan, are_movable, plan_of
 from cleave.lowering.register_layouts import is_tile, views_of
 from cleave.lowering.rings import Ring, State, slot_before
 from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
@@ -120,6 +120,19 @@ def _stays_within(op: ir.Operation, consumer: Consumer) -> list[Place]:
     return [place for place in consumer.stays if place[0] in used - made]
 
 
+def started_first(ops: Sequence[ir.Operation]) -> tuple[list[ir.Operation], list[ir.Operation]]:
+    """The ops up to the last product that waits for no other, and the rest."""
+    made: set[ir.Value] = set()
+    started, rest = list[ir.Operation](), list[ir.Operation]()
+    for op in ops:
+        operands = list(op.operands)[:2] if op.name == "tt.dot" else list(op.operands)
+        waits = any(operand in made for operand in operands)
+        if waits or (op.name == "tt.dot"):
+            made |= set(op.results)
+        (rest if waits else started).append(op)
+    return started, rest
+
+
 class _InOrder(_Loop):
     """The ops in the source's order. Where all products only add to what is carried, they run into the next iteration:
     at its end those of the one before are waited for."""
@@ -137,7 +150,8 @@ class _InOrder(_Loop):
         with ir.InsertionPoint(block):
             self.set_states(given[len(starts) :])
             waits = consumer.waits
-            consumer.ops(self.ops)
+            for part in self.parts():
+                consumer.ops(part)
             running = self.running() if consumer.waits == waits else []
             self.end(running)
         consumer.scope = outer
@@ -146,6 +160,11 @@ class _InOrder(_Loop):
             self.bind(outer, result, number, created.results[number])
         if running:
             self.finish(running)
+
+    def parts(self) -> Sequence[list[ir.Operation]]:
+        """The ops: products that wait for no other first, where consumers wait for each other behind them."""
+        exchanging = any(op in self.consumer.kernel.exchanges for op in self.ops)
+        return started_first(self.ops) if exchanging and are_movable(self.ops) else [self.ops]
 
     def running(self) -> list[Product]:
         """The products that may run into the next iteration: all or none."""
@@ -235,7 +254,7 @@ class _Rotated(_Loop):
         consumer, outer = self.consumer, self.consumer.scope
         now = self.scope(outer, self.low, starts)
         consumer.scope = now
-        started, rest = self.first_parts()
+        started, rest = started_first(self.plan.first)
         self.begin(started)
         self.give_turn()
         consumer.ops(rest)
@@ -269,7 +288,7 @@ class _Rotated(_Loop):
         for place, number in enumerate(self.early):
             self.bind(now, self.arguments[number], number, given[place])
         consumer.scope = now
-        started, rest = self.first_parts()
+        started, rest = started_first(self.plan.first)
         self.begin(started)
         self.late(before)
         self.give_turn()
@@ -296,17 +315,6 @@ class _Rotated(_Loop):
         if self.turns:
             give_turn((self.consumer.part + 1) % self.turns)
 
-    def first_parts(self) -> tuple[list[ir.Operation], list[ir.Operation]]:
-        """The ops up to the last product that waits for no other, and the rest."""
-        made: set[ir.Value] = set()
-        started, rest = list[ir.Operation](), list[ir.Operation]()
-        for op in self.plan.first:
-            operands = list(op.operands)[:2] if op.name == "tt.dot" else list(op.operands)
-            waits = any(operand in made for operand in operands)
-            if waits or (op.name == "tt.dot"):
-                made |= set(op.results)
-            (rest if waits else started).append(op)
-        return started, rest
 
     def late(self, scope: Scope) -> None:
         self.consumer.scope = scope

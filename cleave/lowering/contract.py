@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cleave.bindings import ir
 from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
-from cleave.lowering import tt
+from cleave.lowering import exchange, tt
 from cleave.lowering.tiles import Layout, Tile, aligned, common, full_width, of_dtype, permuted
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
@@ -39,15 +39,21 @@ _INTEGER: Mapping[str, Combine] = {
 _BOOLEAN: Mapping[str, Combine] = {"prod": _pair("arith.andi"), "min": _pair("arith.andi"), "max": _pair("arith.ori")}
 
 
-def reduction(operand: Tile, kind: str, over: Sequence[str], layout: Layout) -> Tile:
-    """``cleave.reduce``: sums and products of narrow floats in f32, rounded once."""
+def reduction(operand: Tile, kind: str, over: Sequence[str], layout: Layout, *, across: bool = False) -> Tile:
+    """``cleave.reduce``: sums and products of narrow floats in f32, rounded once. ``across``: of all consumers'."""
     tile = full_width(operand)
     floats = is_float(tile.dtype)
     if floats and tile.element not in ("f32", "f64"):
         tile = replace(tile, value=tt.cast(tile.value, "f32"))
-    rules = _FLOAT if floats else _BOOLEAN if tile.dtype == "i1" else _INTEGER
-    reduced = _reduced(tile, over, rules[kind])
+    reduced = _reduced(tile, over, combination(kind, tile.dtype))
+    if across:
+        reduced = replace(reduced, value=exchange.combined(reduced.value, kind, tile.dtype))
     return _finished(reduced, layout)
+
+
+def combination(kind: str, dtype: str) -> Combine:
+    """Of two elements, in a reduction of this kind."""
+    return (_FLOAT if is_float(dtype) else _BOOLEAN if dtype == "i1" else _INTEGER)[kind]
 
 
 def _reduced(tile: Tile, over: Sequence[str], combine: Combine) -> Tile:

@@ -3,33 +3,42 @@
 A dimension can be divided if no tile is summed over it, and each store has it. Where each product has it, too, each
 part computes its share of all results by itself: these are the rows, mostly. Where some have not, they are computed in
 all parts, and what has not the dimension is stored by the first. So columns are divided that are too many for the
-registers of one warpgroup. The part is a symbol, so that one lowering serves all of them.
+registers of one warpgroup. These products are shared out, too, where they have a dimension that those with columns sum
+over (``exchange``). The part is a symbol, so that one lowering serves all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim, const
 from cleave.dialects.tensor_type import TensorType
+from cleave.lowering import exchange
 from cleave.passes.functions import ops_inside
 
 FIRST = "first__of_part"
 """The symbol whose value is the first element of a part within the tile."""
+FIRST_EXCHANGED = "first__of_exchanged"
+"""The same along the dimension whose parts are exchanged."""
 _ACCESSES = ("cleave.load", "cleave.gather_load", "cleave.store")
 
 
 @dataclass(frozen=True)
 class Division:
-    """``parts`` of ``extent`` elements along a dimension. ``repeats``: some products are computed in all of them."""
+    """``parts`` of ``extent`` elements along a dimension. ``repeats``: some products have not the dimension.
+
+    These are computed in all parts, or each has its own along ``exchanged``, of ``exchanged_extent`` elements.
+    """
 
     dim: str
     extent: int
     parts: int
     repeats: bool = False
+    exchanged: str = ""
+    exchanged_extent: int = 0
 
 
 WHOLE = Division("", 0, 1)
@@ -39,7 +48,8 @@ WHOLE = Division("", 0, 1)
 def divisions(func: ir.Operation) -> list[Division]:
     """The ways to divide a kernel in two, or in three, those along the longest dimensions first.
 
-    Those that repeat products come last, behind ``WHOLE``, and are in two parts.
+    Those along columns that some products have not come last, behind ``WHOLE``, and are in two parts: first where the
+    parts of these products are exchanged.
     """
     extents, refused = _divisible(func)
     products = _names_of(op.results[0] for op in ops_inside(func) if op.name == "cleave.contract")
@@ -53,7 +63,13 @@ def divisions(func: ir.Operation) -> list[Division]:
             shared.append(Division(name, extent // parts, parts))
         elif extent % 2 == 0 and any(name in names for names in stores):
             repeating.append(Division(name, extent // 2, 2, repeats=True))
-    return [*shared, WHOLE, *repeating]
+    exchanging = [
+        replace(each, exchanged=name, exchanged_extent=extents[name] // each.parts)
+        for each in repeating
+        for name in extents.keys() - {each.dim}
+        if extents[name] % each.parts == 0 and exchange.can_be_exchanged(func, name, each.dim)
+    ]
+    return [*shared, WHOLE, *sorted(exchanging, key=lambda each: each.exchanged), *repeating]
 
 
 def _divisible(func: ir.Operation) -> tuple[dict[str, int], set[str]]:
@@ -107,24 +123,35 @@ def part_of(func: ir.Operation, division: Division) -> ir.Operation:
         part = func.clone()
     if division is WHOLE:
         return part
-    _declare_symbol(part, division)
-    block = part.regions[0].blocks[0]
-    with part.location, ir.InsertionPoint.at_block_begin(block):
-        text = ir.StringAttr.get(FIRST)
-        first = ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]
-    for op in ops_inside(part):
-        _shorten(op, division)
-        if op.name in _ACCESSES:
-            _move(op, division, first)
-            if op.name == "cleave.store" and division.dim not in _extents(op.operands[0].type):
-                _leave_to_first(op, first)
-        elif op.name == "cleave.index" and division.dim in _extents(op.results[0].type):
-            _count_on(op, first)
+    _divide(part, division, FIRST)
+    if division.exchanged:
+        exchange.mark(part, division.exchanged, division.dim)
+        own = Division(division.exchanged, division.exchanged_extent, division.parts)
+        _divide(part, own, FIRST_EXCHANGED, columns=division.dim)
     return part
 
 
-def _declare_symbol(part: ir.Operation, division: Division) -> None:
-    facts = [*cleave.facts_of(part).texts, f"{FIRST} <= {division.extent * (division.parts - 1)}"]
+def _divide(part: ir.Operation, division: Division, symbol: str, columns: str = "") -> None:
+    """Shorten tiles along the dimension; those that have ``columns``, too, stay whole."""
+    _declare_symbol(part, division, symbol)
+    block = part.regions[0].blocks[0]
+    with part.location, ir.InsertionPoint.at_block_begin(block):
+        text = ir.StringAttr.get(symbol)
+        first = ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]
+    for op in ops_inside(part):
+        if columns and op.name == "cleave.load" and exchange.is_whole(op.results[0], columns):
+            continue
+        _shorten(op, division)
+        if op.name in _ACCESSES and not exchange.is_parted(op):
+            _move(op, division, first)
+            if op.name == "cleave.store" and not columns and division.dim not in _extents(op.operands[0].type):
+                _leave_to_first(op, first)
+        elif op.name == "cleave.index" and division.dim in _extents(op.results[0].type):
+            _count_on(op, first)
+
+
+def _declare_symbol(part: ir.Operation, division: Division, symbol: str) -> None:
+    facts = [*cleave.facts_of(part).texts, f"{symbol} <= {division.extent * (division.parts - 1)}"]
     part.attributes["cleave.facts"] = cleave.attribute("strings", facts)
 
 

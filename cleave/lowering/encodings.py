@@ -124,7 +124,13 @@ def memdesc(shape: Shape, element: str, encoding: SharedMatrix | str, within: Sh
     return ir.Type.parse(f"!ttg.memdesc<{extents}x{element}, {encoding}, #ttg.shared_memory, mutable{around}>")
 
 
-_BARRIER = "#ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>"
+def unswizzled(rank: int) -> str:
+    """A tile as it is, the last dimension's elements side by side."""
+    order = ", ".join(str(axis) for axis in reversed(range(rank)))
+    return f"#ttg.swizzled_shared<{{vec = 1, perPhase = 1, maxPhase = 1, order = [{order}]}}>"
+
+
+_BARRIER = unswizzled(1)
 
 
 def barriers(count: int) -> ir.Type:

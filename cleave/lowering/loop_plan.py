@@ -13,7 +13,7 @@ so that the late products run under the pointwise work of the next iteration. Ot
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from cleave.bindings import ir
@@ -43,6 +43,11 @@ def plan_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
     return _Body(loop, resident).plan()
 
 
+def are_movable(ops: Iterable[ir.Operation]) -> bool:
+    """Whether their order is one of values alone."""
+    return not any(op.name in _KEPT for op in ops)
+
+
 class _Body:
     def __init__(self, loop: ir.Operation, resident: set[ir.Value]) -> None:
         self.block: ir.Block = loop.regions[0].blocks[0]
@@ -53,7 +58,7 @@ class _Body:
         self.dots = [op for op in self.ops if op.name == "tt.dot"]
 
     def plan(self) -> LoopPlan | None:
-        if any(op.name in _KEPT for op in self.ops):
+        if not are_movable(self.ops):
             return None
         late_dots = [dot for dot in self.dots if self._needs_another(dot)]
         early = [dot for dot in self.dots if dot not in late_dots]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from cleave.bindings import ir
 from cleave.lowering import tt
+from cleave.lowering.exchange import PART
 from cleave.lowering.producer import Row
-from cleave.lowering.register_layouts import PART
 from cleave.runtime.descriptors import DescriptorSpec
 
 Specs = Mapping[ir.Value, DescriptorSpec]

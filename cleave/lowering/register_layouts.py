@@ -14,12 +14,11 @@ from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt
 from cleave.lowering.encodings import Encoding, LeftOperand, Slice
+from cleave.lowering.exchange import GATHER, PART
 from cleave.lowering.outgoing import STORE
 
 FREE = ("tt.descriptor_load", "tt.load", "tt.splat", "tt.make_range", "arith.constant")
 """Made in whatever layout is wanted."""
-PART = "cleave.part"
-"""The op that stands for a consumer's part, along ``axis``, of what is loaded."""
 _VIEWS = ("tt.trans", PART)
 """Of a buffer."""
 _UNKNOWN = ("tt.reshape", "tt.join", "tt.split", "tt.cat", "tt.scan", "tt.gather", "tt.histogram", "tt.atomic_rmw")
@@ -141,6 +140,8 @@ class Layouts:
             encoding = self.natural.get(op.operands[1])
             encoding = encoding or encodings.default(tt.shape_of(op.operands[1])) if is_tile(op.operands[1]) else None
             yield from ((operand, encoding) for operand in op.operands if encoding and is_tile(operand))
+        elif op.name == GATHER:
+            yield op.operands[0], self.natural.get(op.operands[0]) or encodings.default(tt.shape_of(op.operands[0]))
         elif op.name == STORE:
             yield op.operands[1], self.natural.get(op.operands[1]) or encodings.default(tt.shape_of(op.operands[1]))
         elif op.results and is_tile(op.results[0]) and op.results[0] not in self.resident:
@@ -210,5 +211,5 @@ def is_view(op: ir.Operation) -> bool:
 
 
 def resident_values(loads: Sequence[ir.Operation]) -> set[ir.Value]:
-    """What descriptors load, and views of it."""
+    """What descriptors load, or consumers gather, and views of it."""
     return {view for load in loads for view in views_of(load.results[0])}

@@ -165,7 +165,7 @@ def _ring(number: int, load: ir.Operation, sharing: Sharing) -> Ring:
 
 def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int) -> int:
     """How many stages the ``deep`` ones have; the others have one buffer."""
-    once = sum(ring.stage_bytes + ALIGNMENT for ring in rings if ring not in deep)
+    once = sum(-(-ring.stage_bytes // ALIGNMENT) * ALIGNMENT for ring in rings if ring not in deep)
     each = sum(ring.stage_bytes + 2 * BARRIER_BYTES for ring in deep)
     stages = min(MOST_STAGES, (capacity - once) // max(1, each))
     if stages < 2:

@@ -10,7 +10,7 @@ from cleave.dialects import cleave, ops
 from cleave.dialects.dims import parse
 from cleave.dialects.tensor_type import is_float
 from cleave.errors import CleaveError
-from cleave.lowering import contract, pointwise, tt
+from cleave.lowering import contract, exchange, pointwise, tt
 from cleave.lowering.access import Access
 from cleave.lowering.kernel_builder import (
     COPIES,
@@ -138,7 +138,11 @@ def _load(kernel: KernelBuilder, op: ir.Operation) -> None:
     access, layout = _access(kernel, op, op.operands[0]), kernel.layout(op.results[0].type)
     multiplied = any(use.owner.name == "cleave.contract" for use in op.results[0].uses)
     to_copy = COPIES in kernel.func.attributes and multiplied and len(layout.names) == 2
-    kernel.bind(op, kernel.memory.load(access, layout, fill, to_copy=to_copy))
+    if not exchange.is_parted(op):
+        kernel.bind(op, kernel.memory.load(access, layout, fill, to_copy=to_copy))
+        return
+    whole = kernel.memory.load(access, exchange.whole_layout(op, layout), fill, to_copy=to_copy)
+    kernel.bind(op, exchange.part_of_load(op, whole, layout))
 
 
 def _store(kernel: KernelBuilder, op: ir.Operation) -> None:
@@ -163,11 +167,13 @@ def _group_barrier(kernel: KernelBuilder, op: ir.Operation) -> None:
 def _reduce(kernel: KernelBuilder, op: ir.Operation) -> None:
     kind, over = cleave.plain("string", op.attributes["kind"]), cleave.plain("strings", op.attributes["over"])
     layout = kernel.layout(op.results[0].type)
-    kernel.bind(op, contract.reduction(kernel.tile(op.operands[0]), kind, over, layout))
+    across = exchange.is_combined(op)
+    kernel.bind(op, contract.reduction(kernel.tile(op.operands[0]), kind, over, layout, across=across))
 
 
 def _contract(kernel: KernelBuilder, op: ir.Operation) -> None:
     a, b = (kernel.tile(operand) for operand in op.operands)
+    a, b = exchange.gathered(op, a, b)
     over = cleave.plain("strings", op.attributes["over"])
     if _accumulated_later(kernel, op, a, b, over):
         kernel.bind(op, Pending(a, b, over))

@@ -18,7 +18,9 @@ from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import nested
 from cleave.lowering.copied_loads import THREADS
 from cleave.lowering.descriptors import LOAD
-from cleave.lowering.division import FIRST, WHOLE, Division
+from cleave.lowering.division import FIRST, FIRST_EXCHANGED, WHOLE, Division
+from cleave.lowering.exchange import GATHER, PART
+from cleave.lowering.exchange_buffers import exchanges_of
 from cleave.lowering.form import Form
 from cleave.lowering.kernel_builder import (
     ARGUMENTS,
@@ -46,14 +48,15 @@ from cleave.schedule.warp_specialised import BLOCKS
 
 _ARCHITECTURE = "sm_90"
 _NUMBERS = ("f16", "bf16")
-_RESERVED = 2048
+_RESERVED = 1536
 """Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
 _STAGES = 3
 """With so many it is no loss to have no more."""
 
-_MADE: Mapping[str, Callable[[int], ir.Value]] = {
-    f"size:{FIRST}": ttg.i32,
-    f"size:{BLOCK_COUNT}": lambda first: tt.value("tt.get_num_programs", tt.scalar("i32"), axis=tt.i32_attr(0)),
+_MADE: Mapping[str, Callable[[Division, int], ir.Value]] = {
+    f"size:{FIRST}": lambda divided, part: ttg.i32(part * divided.extent),
+    f"size:{FIRST_EXCHANGED}": lambda divided, part: ttg.i32(part * divided.exchanged_extent),
+    f"size:{BLOCK_COUNT}": lambda divided, part: tt.value("tt.get_num_programs", tt.scalar("i32"), axis=tt.i32_attr(0)),
 }
 """Arguments of the TTIR that are none of the kernel's: each partition makes them, of where its part begins."""
 
@@ -79,10 +82,11 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form)
 
 def _alternatives(func: ir.Operation) -> list[list[Division]]:
     """Divisions in the order in which they are tried: one consumer only where nothing can be divided, and products
-    repeated only where one consumer cannot hold the tiles."""
+    without the columns, in parts or repeated, only where one consumer cannot hold the tiles."""
     every = division.divisions(func)
     shared = [each for each in every if each is not WHOLE and not each.repeats]
-    return [shared, [WHOLE], [each for each in every if each.repeats]]
+    exchanging = [each for each in every if each.exchanged]
+    return [shared, [WHOLE], exchanging, [each for each in every if each.repeats and not each.exchanged]]
 
 
 def _add_modules(
@@ -173,28 +177,32 @@ class _Module:
         hints |= {self.first: divided.extent} if self.first else {}
         pointers = [op for op in _walk(self.function) if op.name == copied_loads.LOAD]
         self.vectors = copied_loads.copied_loads(pointers, hints)
-        self.loads = [op for op in _walk(self.function) if op in described or _result(op) in self.vectors]
+        ops = _walk(self.function)
+        self.loads = [op for op in ops if op in described or _result(op) in self.vectors]
+        self.resident = resident_values([*self.loads, *(op for op in ops if op.name == GATHER)])
         self._check()
         own = {*self.rows, *(following(self.first) & self.vectors.keys())}
         loaded: list[ir.Value] = [load.results[0] for load in self.loads]
         parts = {value: divided.parts if value in own else 1 for value in loaded}
-        stores = [(op, outgoing_of(op, divided.parts)) for op in _walk(self.function) if op.name == STORE]
+        stores = [(op, outgoing_of(op, divided.parts)) for op in ops if op.name == STORE]
+        exchanges = exchanges_of(ops, divided.parts)
+        self.exchanged = list(dict.fromkeys(exchanges.values()))
         capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]) - _RESERVED
         self.sent = list(dict.fromkeys(out for _, out in stores))
-        capacity -= sum(out.bytes + ALIGNMENT for out in self.sent)
+        capacity -= sum(out.bytes + ALIGNMENT for out in self.sent) + sum(each.bytes for each in self.exchanged)
         self.rings = rings_of(self.loads, Sharing(parts, dict.fromkeys(self.vectors, THREADS)), capacity)
         self.budget = self._budget()
-        if max((_carried(op) for op in _walk(self.function)), default=0) > self.budget.tiles:
+        if max((_carried(op) for op in ops), default=0) > self.budget.tiles:
             raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
-        resident = resident_values(self.loads)
-        dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
+        dots = [op for op in ops if op.name == "tt.dot"]
         room = self.budget.repeated if divided.repeats else self.budget.tiles
-        stays = staying(self.loads, dots, resident, room if self.form.in_registers else 0)
-        layouts = Layouts(self.block, resident, stays)
+        stays = staying(self.loads, dots, self.resident, room if self.form.in_registers and not exchanges else 0)
+        layouts = Layouts(self.block, self.resident, stays)
         # a rotated loop has operands of two iterations in registers, and where one tile is both, in its buffers
         rotated = not divided.repeats
-        turns = self._turns(resident) if rotated else 0
-        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, self.form.run_on, rotated)
+        turns = self._turns() if rotated else 0
+        run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, run_on, rotated, exchanges)
 
     def _budget(self) -> Budget:
         copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}
@@ -221,12 +229,12 @@ class _Module:
         """Of the rings that have the most."""
         return max(ring.stages for ring in self.rings.values())
 
-    def _turns(self, resident: set[ir.Value]) -> int:
+    def _turns(self) -> int:
         """How many consumers take turns."""
         loops = [op for op in _walk(self.function) if op.name == "scf.for"]
         parts = self.divided.parts
         wanted = self.form.in_turn and parts > 1
-        return parts if wanted and any(takes_turns(loop, resident, parts) for loop in loops) else 0
+        return parts if wanted and any(takes_turns(loop, self.resident, parts) for loop in loops) else 0
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])
@@ -237,12 +245,16 @@ class _Module:
     def _check(self) -> None:
         """CleaveError for what the partitions cannot do."""
         dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
-        resident = resident_values(self.loads)
         looping = [load for load in self.loads if tt.parent(load).name == "scf.for"]
         if not dots or not looping:
             raise CleaveError("no loop of it multiplies tiles that can be copied")
         for dot in dots:
-            _check_product(dot, resident)
+            _check_product(dot, self.resident)
+        own = next((a.value for a in self.arguments if a.text == f"size:{FIRST_EXCHANGED}"), None)
+        copied = {offset for load in self.loads for offset in list(load.operands)[1:]}
+        parts = [op for op in _walk(self.function) if op.name == PART and op.results[0] not in self.resident]
+        if parts or copied & following(own):
+            raise CleaveError("parts of what is exchanged are loaded otherwise than all of it, by copies")
 
     def operand_traffic(self) -> int:
         """Elements that a consumer's products read from shared memory, each once."""
@@ -311,15 +323,16 @@ class _Module:
         rings = list(dict.fromkeys(self.rings.values()))
         buffers = [allocated(ring) for ring in rings]
         outgoing = [ttg.alloc(out.tiles_type) for out in self.sent]
+        exchanged = [ttg.alloc(each.type) for each in self.exchanged for _ in range(each.buffers)]
         for ring, each in zip(rings, buffers, strict=True):
             initialise(ring, each, self.divided.parts)
         shared = [value for each in buffers for value in parts_of(each)]
-        captures = [*given.values(), *shared, *outgoing]
+        captures = [*given.values(), *shared, *outgoing, *exchanged]
         consumers = self.divided.parts
         warps = [*[encodings.WARPS] * (consumers - 1), copied_loads.WARPS if self.vectors else 1]
         default, others = ttg.warp_specialize(captures, warps, self.budget.others)
         with ir.InsertionPoint(default):
-            self._consumer(0, given, buffers, outgoing)
+            self._consumer(0, given, buffers, [*outgoing, *exchanged])
             tt.create("ttg.warp_yield", [], [])
         for number, block in enumerate(others):
             inside = dict(zip(given, block.arguments, strict=False))
@@ -332,11 +345,14 @@ class _Module:
                 tt.create("ttg.warp_return", [], [])
 
     def _consumer(
-        self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers], outgoing: Sequence[ir.Value]
+        self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers], others: Sequence[ir.Value]
     ) -> None:
-        scope = Scope()
+        """``others``: the buffers of results, and those of exchanges."""
+        scope, rest = Scope(), iter(others)
         scope.values.update(self._with_own(part, given))
-        Consumer(self.kernel, part, buffers, dict(zip(self.sent, outgoing, strict=True)), scope, nested).emit()
+        outgoing = {out: next(rest) for out in self.sent}
+        exchanged = {each: [next(rest) for _ in range(each.buffers)] for each in self.exchanged}
+        Consumer(self.kernel, part, buffers, outgoing, exchanged, scope, nested).emit()
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         parts = [ttg.i32(part * self.divided.extent) for part in range(self.divided.parts)] if self.first else []
@@ -345,7 +361,7 @@ class _Module:
 
     def _with_own(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         """What is passed, and the sizes that a partition makes by itself."""
-        made = {a.value: _MADE[a.text](part * self.divided.extent) for a in self.arguments if a.text in _MADE}
+        made = {a.value: _MADE[a.text](self.divided, part) for a in self.arguments if a.text in _MADE}
         return {**given, **made}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.dialects.size import SizeLike
 from cleave.schedule.occupancy import repeated_loads
@@ -22,10 +22,12 @@ ARCHITECTURES = ("sm_90",)
 BLOCKS = {1: 2, 2: 1, 3: 1}
 """Of a multiprocessor, by consumers."""
 STAGES, MOST_STAGES = 2, 6
-RESERVED, ALIGNMENT = 2048, 1024
+RESERVED, ALIGNMENT = 1536, 1024
 """Bytes of shared memory for other barriers and what threads exchange, and of which buffers are multiples."""
 BARRIERS = 16
 """Bytes of the two barriers that each buffer of a ring has."""
+EXCHANGED = 128
+"""Bytes of which buffers are multiples through which consumers exchange tiles."""
 NARROWEST = 32
 """Bytes of the shortest rows of tiles in shared memory."""
 THREADS = PRODUCER_THREADS = 128
@@ -54,17 +56,22 @@ THREE, TWO = 192, 128
 class Division:
     """Each of ``consumers`` has an equal part of ``dim``; of nothing, where there is one.
 
-    ``repeats``: some products have not the dim, and are computed by all of them.
+    ``repeats``: some products have not the dim, and are computed by all of them, or in parts along ``exchanged``.
     """
 
     consumers: int = 1
     dim: str = ""
     repeats: bool = False
+    exchanged: str = ""
 
     def extent(self, ref: Ref, names: Set[str]) -> int:
         """Of one consumer's tile along these dims together."""
         whole = math.prod(dim.size.value or 1 for dim in ref.tile.dims if dim.name in names)
-        return whole // self.consumers if self.dim in names & set(ref.names) else whole
+        return whole // self.consumers if self.divided(ref) in names else whole
+
+    def divided(self, ref: Ref) -> str | None:
+        """Of which dim of a tile consumers have parts; of what is loaded they have all, where they exchange it."""
+        return next((name for name in (self.dim, self.exchanged) if name and name in ref.names), None)
 
 
 def lanes_of_row(row: int, width: int) -> int:
@@ -131,7 +138,7 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
     by_threads = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
     tiles = _Tiles(parts, described, by_threads)
     most = REGISTERS_BESIDE if kernel.beside else REGISTERS
-    for group in tiles.divisions()[: 2 if kernel.beside else 3]:
+    for group in tiles.divisions()[: 2 if kernel.beside else 4]:
         for division in group:
             stages, shared = tiles.stages(division, target)
             if stages < STAGES or not tiles.multiplies(division):
@@ -168,7 +175,8 @@ class _Tiles:
 
     def divisions(self) -> tuple[list[Division], ...]:
         """In groups, in the order in which they are tried (as ``lowering/division.py`` does): in two or three, along
-        the longest dims first; not at all; in two with products that both compute."""
+        the longest dims first; not at all; in two with products in parts that are exchanged; with some that both
+        compute."""
         refused = {name for i in self.everything for name in self._kept_whole(i)}
         shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.everything if _is_shared_out(i)]
         stored = [i.operands[0] for i in self.everything if i.op == "store"]
@@ -184,7 +192,18 @@ class _Tiles:
                 shared.append(Division(consumers, name))
             elif any(name in ref.names for ref in stored) and extent % 2 == 0:
                 repeating.append(Division(2, name, repeats=True))
-        return shared, [Division()], repeating
+        exchanging = [
+            replace(each, exchanged=name)
+            for each in repeating
+            for name in sorted(extents)
+            if name != each.dim and extents[name] % each.consumers == 0 and self._can_be_exchanged(name, each.dim)
+        ]
+        return shared, [Division()], exchanging, repeating
+
+    def _can_be_exchanged(self, name: str, columns: str) -> bool:
+        """As ``lowering/exchange.py`` does."""
+        some = any(name in product.result.names and columns not in product.result.names for product in self.products)
+        return some and all(_permits_exchange(instruction, name, columns) for instruction in self.everything)
 
     def _kept_whole(self, instruction: Instruction) -> set[str]:
         if instruction.op in ("contract", "reduce"):
@@ -272,11 +291,18 @@ class _Tiles:
                 own, by_threads = division.dim in load.result.names, load.result in self.by_threads
                 seen.append(kind := (_tile_in_memory(load), own, by_threads))
                 rings[depth, (kind, seen.count(kind))] = bytes_of(load.result)
-        once = sum(size + ALIGNMENT for (depth, _), size in rings.items() if not depth)
+        once = sum(_aligned(size, ALIGNMENT) for (depth, _), size in rings.items() if not depth)
+        once += self._exchanged(division) if division.exchanged else 0
         each = sum(size + BARRIERS for (depth, _), size in rings.items() if depth)
         capacity = target.shared_per_block // BLOCKS[division.consumers] - RESERVED
         stages = min(MOST_STAGES, (capacity - once) // max(each, 1))
         return stages, once + stages * each
+
+    def _exchanged(self, division: Division) -> int:
+        """Bytes through which consumers exchange tiles; blocks that exchange the same share them."""
+        blocks = [block for kernel in self.kernels for _, block in _blocks(kernel.body)]
+        found = {tuple(_exchanged_bytes(i, division) for i in block.instructions) for block in blocks}
+        return sum(sum(sizes) for sizes in {tuple(filter(None, sizes)) for sizes in found})
 
     def _loads(self, kernel: Kernel) -> Iterator[tuple[int, list[Instruction]]]:
         """Of each block, which is so deep in loops, those that have a buffer."""
@@ -295,7 +321,33 @@ def _tile_in_memory(load: Instruction) -> Hashable:
 
 def _own_bytes(ref: Ref, division: Division) -> int:
     """Of one consumer's part of a tile."""
-    return bytes_of(ref) // (division.consumers if division.dim in ref.names else 1)
+    return bytes_of(ref) // (division.consumers if division.divided(ref) else 1)
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+def _permits_exchange(instruction: Instruction, name: str, columns: str) -> bool:
+    if instruction.op == "store":
+        return name not in instruction.operands[0].names
+    names = set(instruction.result.names) if instruction.results else set[str]()
+    if instruction.op == "gather_load":
+        return name not in names
+    if instruction.op in ("contract", "reduce") and name in instruction.attrs["over"]:
+        wide = sum(columns in operand.names for operand in instruction.operands)
+        return bool(names) if instruction.op == "reduce" else columns in names and wide == 1
+    return instruction.op == "load" or not {name, columns} <= names
+
+
+def _exchanged_bytes(instruction: Instruction, division: Division) -> int:
+    """Of the tiles that consumers have in parts and need all of, or combine."""
+    if instruction.op not in ("contract", "reduce") or division.exchanged not in instruction.attrs["over"]:
+        return 0
+    if instruction.op == "reduce":
+        return division.consumers * _aligned(bytes_of(instruction.result), EXCHANGED)
+    parts = (operand for operand in instruction.operands if division.dim not in operand.names)
+    return sum(_aligned(bytes_of(part), EXCHANGED) for part in parts)
 
 
 def _live(loop: Block, division: Division) -> int:
@@ -315,7 +367,7 @@ def _flops(product: Instruction) -> int:
 
 def _repetition(work: Sequence[tuple[int, Ref]], division: Division) -> float:
     """What all consumers do of it, as a multiple."""
-    done = sum(amount * (1 if division.dim in ref.names else division.consumers) for amount, ref in work)
+    done = sum(amount * (1 if division.divided(ref) else division.consumers) for amount, ref in work)
     return done / max(1, sum(amount for amount, _ in work))
 
 
