@@ -247,7 +247,9 @@ class Consumer:
         b, of_right = self.view(right)
         held[of_right] = None
         own = [each for each in held if each and each.block == op.block]  # its loop reads the others
-        result = ttg.product(a, b.buffer, self._start(start, encoding), self.false if constant_zero(start) else self.true)
+        result = ttg.product(
+            a, b.buffer, self._start(start, encoding), self.false if constant_zero(start) else self.true
+        )
         self.scope.copies[op.results[0], encoding] = result
         self.flying.append(Product((op.results[0], encoding), self.scope, own, place))
 

@@ -315,7 +315,6 @@ class _Rotated(_Loop):
         if self.turns:
             give_turn((self.consumer.part + 1) % self.turns)
 
-
     def late(self, scope: Scope) -> None:
         self.consumer.scope = scope
         self.consumer.ops(self.plan.late)

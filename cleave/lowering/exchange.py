@@ -18,8 +18,8 @@ PART, COMBINE, GATHER = "cleave.part", "cleave.combine", "cleave.gather"
 """The ops of TTIR that stand for a consumer's part, along ``axis``, of what is loaded; for the combination, of
 ``kind``, of all consumers' tiles; and for the tile, in shared memory, of which each has its part along ``axis``."""
 _PARTED, _COMBINED, _GATHERED = "cleave.parted", "cleave.combined", "cleave.gathered"
-"""Marks of ops of a tile program: the dimension of a load's parts and its extent in all; of a reduction; and of a product
-which operand is in parts, the dimension, and its extent."""
+"""Marks of ops of a tile program: the dimension of a load's parts and its extent in all; of a reduction; and of a
+product which operand is in parts, the dimension, and its extent."""
 
 
 def can_be_exchanged(func: ir.Operation, name: str, columns: str) -> bool:
@@ -69,9 +69,15 @@ def mark(part: ir.Operation, name: str, columns: str) -> None:
         elif op.name == "cleave.contract" and name in over:
             number = 0 if columns in _names(op.operands[1]) else 1
             _note(op, _GATHERED, name, op.operands[number], str(number))
-        elif op.name == "cleave.load" and name in _names(op.results[0]) and not is_whole(op.results[0], columns):
-            if any(use.owner.name == "cleave.contract" for use in op.results[0].uses):
-                _note(op, _PARTED, name, op.results[0])
+        elif op.name == "cleave.load" and _is_parted(op, name, columns):
+            _note(op, _PARTED, name, op.results[0])
+
+
+def _is_parted(load: ir.Operation, name: str, columns: str) -> bool:
+    """Whether products read parts of what it loads."""
+    names = _names(load.results[0])
+    multiplied = any(use.owner.name == "cleave.contract" for use in load.results[0].uses)
+    return name in names and columns not in names and multiplied
 
 
 def _note(op: ir.Operation, attribute: str, name: str, tile: ir.Value, *more: str) -> None:

@@ -110,9 +110,12 @@ class Sharing:
         return type_.shape or (), type_.element, self.parts[value], self.threads.get(value, 0)
 
 
-def rings_of(loads: Sequence[ir.Operation], sharing: Sharing, capacity: int) -> dict[ir.Value, Ring]:
+def rings_of(
+    loads: Sequence[ir.Operation], sharing: Sharing, capacity: int, padding: int = ALIGNMENT
+) -> dict[ir.Value, Ring]:
     """The ring of each load, as many stages as ``capacity`` bytes hold. Loads of blocks one after the other share.
 
+    ``padding``: bytes that a buffer of no ring may lose to its alignment.
     CleaveError for tiles that have no layout in shared memory, or where two stages do not fit.
     """
     groups: dict[object, list[ir.Operation]] = {}
@@ -121,7 +124,7 @@ def rings_of(loads: Sequence[ir.Operation], sharing: Sharing, capacity: int) -> 
     made = [_ring(number, group[0], sharing) for number, group in enumerate(groups.values())]
     pairs = zip(made, groups.values(), strict=True)
     deep = [ring for ring, group in pairs if any(_is_innermost(load, loads) for load in group)]
-    stages = _stages(made, deep, capacity)
+    stages = _stages(made, deep, capacity, padding)
     found: dict[ir.Value, Ring] = {}
     for ring, group in zip(made, groups.values(), strict=True):
         whole = replace(ring, stages=stages) if ring in deep else ring
@@ -163,9 +166,9 @@ def _ring(number: int, load: ir.Operation, sharing: Sharing) -> Ring:
     return Ring(number, shape, element, bits, 1, parts, bool(_loops(load)), threads)
 
 
-def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int) -> int:
+def _stages(rings: Sequence[Ring], deep: Sequence[Ring], capacity: int, padding: int) -> int:
     """How many stages the ``deep`` ones have; the others have one buffer."""
-    once = sum(-(-ring.stage_bytes // ALIGNMENT) * ALIGNMENT for ring in rings if ring not in deep)
+    once = sum(ring.stage_bytes + padding for ring in rings if ring not in deep)
     each = sum(ring.stage_bytes + 2 * BARRIER_BYTES for ring in deep)
     stages = min(MOST_STAGES, (capacity - once) // max(1, each))
     if stages < 2:

@@ -42,14 +42,12 @@ from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import takes_turns
+from cleave.lowering.wgmma import check_product, operands_read
 from cleave.passes.functions import is_within, ops_inside
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
-from cleave.schedule.warp_specialised import BLOCKS
+from cleave.schedule.warp_specialised import BLOCKS, RESERVED, RESERVED_EXCHANGING
 
 _ARCHITECTURE = "sm_90"
-_NUMBERS = ("f16", "bf16")
-_RESERVED = 1536
-"""Bytes of shared memory for barriers, captures and the exchange of small tiles between threads."""
 _STAGES = 3
 """With so many it is no loss to have no more."""
 
@@ -187,10 +185,12 @@ class _Module:
         stores = [(op, outgoing_of(op, divided.parts)) for op in ops if op.name == STORE]
         exchanges = exchanges_of(ops, divided.parts)
         self.exchanged = list(dict.fromkeys(exchanges.values()))
-        capacity = (Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]) - _RESERVED
+        capacity = Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]
+        capacity -= RESERVED_EXCHANGING if exchanges else RESERVED
         self.sent = list(dict.fromkeys(out for _, out in stores))
         capacity -= sum(out.bytes + ALIGNMENT for out in self.sent) + sum(each.bytes for each in self.exchanged)
-        self.rings = rings_of(self.loads, Sharing(parts, dict.fromkeys(self.vectors, THREADS)), capacity)
+        sharing = Sharing(parts, dict.fromkeys(self.vectors, THREADS))
+        self.rings = rings_of(self.loads, sharing, capacity, 0 if exchanges else ALIGNMENT)
         self.budget = self._budget()
         if max((_carried(op) for op in ops), default=0) > self.budget.tiles:
             raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
@@ -244,21 +244,21 @@ class _Module:
 
     def _check(self) -> None:
         """CleaveError for what the partitions cannot do."""
-        dots = [op for op in _walk(self.function) if op.name == "tt.dot"]
+        ops = _walk(self.function)
+        dots = [op for op in ops if op.name == "tt.dot"]
         looping = [load for load in self.loads if tt.parent(load).name == "scf.for"]
         if not dots or not looping:
             raise CleaveError("no loop of it multiplies tiles that can be copied")
         for dot in dots:
-            _check_product(dot, self.resident)
+            check_product(dot, self.resident)
         own = next((a.value for a in self.arguments if a.text == f"size:{FIRST_EXCHANGED}"), None)
-        copied = {offset for load in self.loads for offset in list(load.operands)[1:]}
-        parts = [op for op in _walk(self.function) if op.name == PART and op.results[0] not in self.resident]
-        if parts or copied & following(own):
-            raise CleaveError("parts of what is exchanged are loaded otherwise than all of it, by copies")
+        where = {operand for load in self.loads for operand in load.operands}
+        if where & following(own) or any(op.name == PART and op.results[0] not in self.resident for op in ops):
+            raise CleaveError("what consumers have parts of, to exchange them, is not copied as a whole")
 
     def operand_traffic(self) -> int:
         """Elements that a consumer's products read from shared memory, each once."""
-        return sum(_operands_read(op) for op in _walk(self.function) if op.name == "tt.dot")
+        return sum(operands_read(op) for op in _walk(self.function) if op.name == "tt.dot")
 
     # --- the module ---
 
@@ -389,21 +389,3 @@ def _divisor(hint: ir.Attribute) -> int:
     """What a parameter is known to be a multiple of."""
     known = ir.DictAttr(hint)
     return ir.IntegerAttr(known["tt.divisibility"]).value if "tt.divisibility" in known else 1
-
-
-def _check_product(dot: ir.Operation, resident: set[ir.Value]) -> None:
-    left, right, _ = dot.operands
-    rows, columns = tt.shape_of(dot.results[0])
-    if rows % encodings.ROWS or columns % 8:
-        raise CleaveError(f"a product of {rows} rows and {columns} columns is none of warpgroups")
-    if tt.element_name(left) not in _NUMBERS:
-        raise CleaveError(f"a product of {tt.element_name(left)}: of 16 bits are those that read either order of B")
-    if right not in resident:
-        raise CleaveError("the right operand of a product is none that can be copied: the kernel computes it")
-
-
-def _operands_read(dot: ir.Operation) -> int:
-    """Each instruction reads its 64 rows and all of its columns."""
-    rows, columns = tt.shape_of(dot.results[0])
-    instructions = rows // encodings.ROWS * -(-columns // 256)
-    return instructions * (encodings.ROWS + min(columns, 256)) * tt.shape_of(dot.operands[0])[1]

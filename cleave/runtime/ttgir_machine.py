@@ -5,6 +5,7 @@ that was started is carried out. So a wrong order of what is to be ordered shows
 where a copy is to write, as a deadlock, or as an error where the rules of the hardware are broken:
 
 - a copy begins only where no product and no unfenced read of a buffer can still be going on, from one partition;
+- what threads write to shared memory, others use behind a barrier, and products behind a fence, too (``ttgir_races``);
 - what threads copied is read when its arrival was waited for, by products behind a fence of the same partition;
 - a copy to memory begins only behind a fence, and what it copies is not changed before it was waited for;
 - a barrier has no more arrivals in a phase than its count;
@@ -24,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
+from cleave.runtime.ttgir_races import Clock, Races, Shared
 from cleave.runtime.ttir_numbers import DType, poison
 
-Shared = np.ndarray[Any, Any]
 _WARPGROUP = 128  # threads
 
 
@@ -39,6 +40,7 @@ class Barrier:
     bytes: int = 0
     phase: int = 0
     fillings: list[Filling] = field(default_factory=list["Filling"])  # of which it has said that they are there
+    clock: Clock = field(default_factory=Clock)  # of those that have arrived
 
     def arrive(self, count: int) -> None:
         if self.count == 0:
@@ -83,6 +85,8 @@ class NamedBarrier:
     come: int = 0
     opened: int = 0
     threads: int = 0
+    clock: Clock = field(default_factory=Clock)  # of those that have come
+    open_clock: Clock = field(default_factory=Clock)  # of those with which it opened last
 
     def arrive(self, threads: int) -> None:
         if self.come and threads != self.threads:
@@ -90,6 +94,7 @@ class NamedBarrier:
         self.come, self.threads = self.come + _WARPGROUP, threads
         if self.come >= threads:
             self.come, self.opened = 0, self.opened + 1
+            self.open_clock, self.clock = self.clock, {}
 
 
 @dataclass(eq=False)
@@ -100,7 +105,7 @@ class InFlight:
     dtype: DType
     start: Any
     compute: Callable[[Any], Any]
-    reads: tuple[int, ...]
+    reads: tuple[Shared, ...]
     result: Any = None
     awaited: bool = False
 
@@ -155,6 +160,7 @@ class ThreadBlock:
         self.writers: dict[int, int] = {}
         self.fillings: dict[int, Filling] = {}  # the last one of each buffer that threads filled
         self.named: dict[int, NamedBarrier] = {}
+        self.races = Races()
         self.failure: BaseException | None = None
         self.ended = threading.Semaphore(0)
 
@@ -236,9 +242,16 @@ class ThreadBlock:
         self.pause()
         barrier = self.named.setdefault(number, NamedBarrier())
         before = barrier.opened
+        self.races.publish(self.current.number, barrier.clock)
         barrier.arrive(threads)
         if waits:
             self.pause(lambda: barrier.opened > before)
+            self.races.learn(self.current.number, barrier.open_clock)
+
+    def arrive(self, barrier: Barrier, count: int) -> None:
+        """At one in shared memory."""
+        self.races.publish(self.current.number, barrier.clock)
+        barrier.arrive(count)
 
     # --- copies ---
 
@@ -264,6 +277,7 @@ class ThreadBlock:
         if self.writers.setdefault(key, self.current.number) != self.current.number:
             raise CleaveError("two partitions copy into one buffer")
         buffer[...] = poison(buffer.dtype)
+        self.races.copied(key)
         self.copies += 1
 
     def copy_by_threads(self, buffer: Shared, read: Callable[[], Shared]) -> None:
@@ -295,12 +309,15 @@ class ThreadBlock:
 
     def saw(self, barrier: Barrier) -> None:
         """This partition has waited for a phase of it."""
+        self.races.learn(self.current.number, barrier.clock)
         for filling in barrier.fillings:
             filling.seen.add(self.current.number)
 
     def read(self, buffer: Shared) -> Shared:
-        self._check_filled(key_of(buffer))
-        self.unfenced.setdefault(key_of(buffer), set()).add(self.current.number)
+        key = key_of(buffer)
+        self._check_filled(key)
+        self.races.read(self.current.number, key, buffer)
+        self.unfenced.setdefault(key, set()).add(self.current.number)
         return buffer.copy()
 
     def _check_filled(self, key: int) -> None:
@@ -310,6 +327,7 @@ class ThreadBlock:
 
     def fence(self) -> None:
         number = self.current.number
+        self.races.fence(number)
         for partitions in self.unfenced.values():
             partitions.discard(number)
         for filling in self.fillings.values():
@@ -319,6 +337,9 @@ class ThreadBlock:
         key = key_of(buffer)
         if any(key == out.key for partition in self.partitions for out in partition.stores):
             raise CleaveError("a buffer is written from which a copy to memory may still read")
+        if self.readers.get(key):
+            raise CleaveError("a buffer is written that a product may still read")
+        self.races.write(self.current.number, key, buffer)
         buffer[...] = value
         self.unfenced.setdefault(key, set()).add(self.current.number)
 
@@ -342,8 +363,10 @@ class ThreadBlock:
 
     def start(self, product: InFlight) -> None:
         self.current.products.append(product)
-        for key in product.reads:
+        for buffer in product.reads:
+            key = key_of(buffer)
             self._check_filled(key)
+            self.races.multiply(self.current.number, key, buffer)
             if key in self.fillings and self.current.number not in self.fillings[key].fenced:
                 raise CleaveError("a product reads a buffer that threads filled, without a fence")
             self.readers[key] = self.readers.get(key, 0) + 1
@@ -357,8 +380,9 @@ class ThreadBlock:
         for product in done:
             product.carry_out()
             product.awaited = True
-            for key in product.reads:
-                self.readers[key] -= 1
+            for buffer in product.reads:
+                self.readers[key_of(buffer)] -= 1
+                self.races.read(self.current.number, key_of(buffer), buffer)
 
 
 def key_of(buffer: Shared) -> int:

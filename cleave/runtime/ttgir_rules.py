@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.runtime.ttgir_machine import Barrier, InFlight, Shared, ThreadBlock, key_of
+from cleave.runtime.ttgir_machine import Barrier, InFlight, Shared, ThreadBlock
 from cleave.runtime.ttir_frame import CompiledBlock, Frame, Step
 from cleave.runtime.ttir_ir import DescriptorType, OpaqueType, Operation, TensorType, Type
 from cleave.runtime.ttir_memory import Descriptor
@@ -194,7 +194,7 @@ def _expect(op: Operation) -> Evaluate:
         machine.block.pause()
         if pred:
             barrier.bytes += size
-            barrier.arrive(1)
+            machine.block.arrive(barrier, 1)
         return ()
 
     return expect
@@ -206,7 +206,7 @@ def _arrive(op: Operation) -> Evaluate:
     def arrive(machine: Machine, barrier: Barrier, pred: Array = np.True_) -> tuple[()]:
         machine.block.pause()
         if pred:
-            barrier.arrive(count)
+            machine.block.arrive(barrier, count)
         return ()
 
     return arrive
@@ -222,7 +222,7 @@ def _product(op: Operation) -> Evaluate:
 
     def product(machine: Machine, a: Any, b: Any, start: Any, use_start: Array = np.True_) -> InFlight:
         machine.block.pause()
-        reads = tuple(key_of(x) for x, is_shared in zip((a, b), shared, strict=True) if is_shared)
+        reads = tuple(x for x, is_shared in zip((a, b), shared, strict=True) if is_shared)
 
         def compute(before: Array) -> Array:
             return dot(np.asarray(a), np.asarray(b), before if use_start else np.zeros_like(before), tf32)

@@ -22,8 +22,9 @@ ARCHITECTURES = ("sm_90",)
 BLOCKS = {1: 2, 2: 1, 3: 1}
 """Of a multiprocessor, by consumers."""
 STAGES, MOST_STAGES = 2, 6
-RESERVED, ALIGNMENT = 1536, 1024
-"""Bytes of shared memory for other barriers and what threads exchange, and of which buffers are multiples."""
+RESERVED, RESERVED_EXCHANGING, ALIGNMENT = 2048, 1536, 1024
+"""Bytes of shared memory for other barriers and what threads exchange, less beside tiles that consumers exchange (of
+which these take 300), and of which buffers are multiples."""
 BARRIERS = 16
 """Bytes of the two barriers that each buffer of a ring has."""
 EXCHANGED = 128
@@ -291,12 +292,13 @@ class _Tiles:
                 own, by_threads = division.dim in load.result.names, load.result in self.by_threads
                 seen.append(kind := (_tile_in_memory(load), own, by_threads))
                 rings[depth, (kind, seen.count(kind))] = bytes_of(load.result)
-        once = sum(_aligned(size, ALIGNMENT) for (depth, _), size in rings.items() if not depth)
-        once += self._exchanged(division) if division.exchanged else 0
+        padding = 0 if division.exchanged else ALIGNMENT
+        once = sum(size + padding for (depth, _), size in rings.items() if not depth)
+        reserved = RESERVED_EXCHANGING + self._exchanged(division) if division.exchanged else RESERVED
         each = sum(size + BARRIERS for (depth, _), size in rings.items() if depth)
-        capacity = target.shared_per_block // BLOCKS[division.consumers] - RESERVED
+        capacity = target.shared_per_block // BLOCKS[division.consumers] - reserved
         stages = min(MOST_STAGES, (capacity - once) // max(each, 1))
-        return stages, once + stages * each
+        return stages, once + stages * each + (reserved if division.exchanged else 0)
 
     def _exchanged(self, division: Division) -> int:
         """Bytes through which consumers exchange tiles; blocks that exchange the same share them."""

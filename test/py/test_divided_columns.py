@@ -1,8 +1,9 @@
-"""Warp-specialised kernels whose consumers have columns each, and repeat the products that have none of them."""
+"""Warp-specialised kernels whose consumers have columns each, and exchange their parts of products that have none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 
@@ -13,6 +14,7 @@ from lowered import NUMPY
 
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder
+from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, compile_many
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -41,6 +43,14 @@ def latent_attention(*, partial: bool = False, width: int = 512) -> Graph:
     return b.build(b.cast(b.div(product, total), dtype="f16"))
 
 
+def latent_chain() -> Graph:
+    """Nothing is reduced between the products."""
+    b = GraphBuilder("chain")
+    q, c = b.input("h m d=512", "f16"), b.input("h n d=512", "f16")
+    scores = b.contract(q, c, over=["d"], dtype="f16")
+    return b.build(b.contract(scores, b.rename(c, from_="d", to="e=d"), over=["n"], dtype="f16"))
+
+
 @cache
 def lowered(graph: Graph) -> tuple[Candidate, LaunchPlan, KernelModule]:
     """On the best tiling in which the consumers divide columns."""
@@ -57,14 +67,14 @@ def lowered(graph: Graph) -> tuple[Candidate, LaunchPlan, KernelModule]:
         return wanted, plan_of(module, graph.name, {kernel.name: kernel}), kernel
 
 
-def errors(graph: Graph, sizes: Mapping[str, int], seed: int) -> list[float]:
-    """Of each output, relative to its largest number."""
+def errors(graph: Graph, sizes: Mapping[str, int], seed: int, text: str = "") -> list[float]:
+    """Of each output, relative to its largest number; of a kernel with another ``text``."""
     _, plan, kernel = lowered(graph)
     rng = np.random.default_rng(3)
     bound = {**graph.extents, **sizes}
     shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
     inputs = [rng.standard_normal(s).astype(NUMPY[v.dtype]) for s, v in zip(shapes, graph.inputs, strict=True)]
-    found = execute(plan, {kernel.name: kernel.text}, inputs, choose_free(plan, dict(sizes)), seed=seed)
+    found = execute(plan, {kernel.name: text or kernel.text}, inputs, choose_free(plan, dict(sizes)), seed=seed)
     pairs = zip(found, reference(graph, inputs, "f64", bound), strict=True)
     return [
         float(np.abs(f.astype(float) - e).max(initial=0.0) / np.abs(e).max(initial=1e-30, where=np.isfinite(e)))
@@ -78,6 +88,59 @@ def errors(graph: Graph, sizes: Mapping[str, int], seed: int) -> list[float]:
 def test_numbers(sizes: dict[str, int]) -> None:
     for seed in range(2):
         assert max(errors(latent_attention(), sizes, seed)) < 1e-2
+
+
+def test_numbers_of_a_chain() -> None:
+    assert max(errors(latent_chain(), {"h": 1, "m": 70, "n": 150}, 0)) < 1e-2
+
+
+def test_products_are_shared_out() -> None:
+    """Each consumer has half of the keys, 32 of a tile of 64, and all of the probabilities."""
+    _, _, kernel = lowered(latent_attention())
+    products = re.findall(r'"ttng.warp_group_dot".*-> tensor<64x(\d+)xf32', kernel.text)
+    assert sorted(set(products)) == ["256", "32"] and len(products) == 8
+    for first in (0, 32):
+        assert f"offsets = array<i32: {first}, 0>" in kernel.text
+    assert kernel.text.count("bar.sync 11, 256") == 12
+
+
+def without_meeting(number: int, of: int) -> Callable[[str], str]:
+    """Each loop of each consumer without one of its meetings."""
+
+    def without(text: str) -> str:
+        pieces = re.split(r"(\n[^\n]*bar\.sync 11, 256[^\n]*)", text)
+        meetings = len(pieces) // 2
+        return (
+            "".join(p for place, p in enumerate(pieces) if place % 2 == 0 or place // 2 % of != number)
+            if meetings
+            else ""
+        )
+
+    return without
+
+
+def without_fence(text: str) -> str:
+    return re.sub(r"\n[^\n]*fence_async_shared[^\n]*(\n[^\n]*bar\.sync 11, 256)", r"\1", text)
+
+
+RACE = "may not have written|may still"
+FAULTS: list[tuple[str, Graph, Callable[[str], str], str]] = [
+    ("maxima before they are there", latent_attention(), without_meeting(0, 3), RACE),
+    ("probabilities before they are there", latent_attention(), without_meeting(1, 3), RACE),
+    ("sums before they are there", latent_attention(), without_meeting(2, 3), RACE),
+    ("no fence", latent_attention(), without_fence, "without a fence"),
+    ("written while others read", latent_chain(), without_meeting(0, 2), RACE),
+    ("scores before they are there", latent_chain(), without_meeting(1, 2), RACE),
+]
+
+
+@pytest.mark.parametrize(("graph", "fault", "message"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
+def test_faults_are_found(graph: Graph, fault: Callable[[str], str], message: str) -> None:
+    _, _, kernel = lowered(graph)
+    text = fault(kernel.text)
+    assert text != kernel.text
+    with pytest.raises(CleaveError, match=message):
+        errors(graph, {"h": 1, "m": 70, "n": 150}, 0, text)
 
 
 def test_what_has_no_columns_is_stored_by_one_of_them() -> None:
