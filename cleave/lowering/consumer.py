@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt, ttg
+from cleave.lowering.chains import has_chains, in_chains
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.exchange import COMBINE, GATHER, PART
 from cleave.lowering.exchange_buffers import Exchange, Exchanges
@@ -367,6 +368,11 @@ class Consumer:
 
     def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
         layouts = dict(taken(op, encoding) if encoding else self.layouts.operands(op))
+        if encoding and has_chains(op, encoding):
+            self.scope.copies[op.results[0], encoding] = in_chains(
+                op, self.tile(op.operands[0], layouts[op.operands[0]])
+            )
+            return
         copied = ttg.clone(op, [self.either(operand, layouts.get(operand)) for operand in op.operands], encoding)
         for result, copy in zip(op.results, copied.results, strict=True):
             if encoding is None or not is_tile(result):
