@@ -24,6 +24,7 @@ from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
 LARGEST = 2.0**28
 """What a·w is below, so that 2^(a·w − b) is at most 2⁸."""
 _F32 = frozenset(("f32",))
+LARGEST_F32 = 2.0**128 - 2.0**104
 _INFINITE = 2.0**128
 """What no number of f32 reaches."""
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "tf32")
@@ -45,10 +46,11 @@ class Anchored:
 
 @dataclass(frozen=True)
 class Anchor:
-    """Of each row: 2^(``scale``·z + ``shift``)."""
+    """2^(``scale``·z + ``shift``) of each row: ``shift`` is −b, and so is ``known``, which is +inf while w is −inf."""
 
     scale: Ref
     shift: Ref
+    known: Ref
 
 
 def anchored(states: Sequence[State], region: Region, loops: Sequence[str]) -> dict[Value, Anchored]:
@@ -95,35 +97,44 @@ def multipliers(scale: float) -> list[tuple[float, float]]:
 
 
 def anchor(builder: TileBuilder, w: Ref, of: Anchored) -> Anchor:
-    """That of rows whose maximum is ``w``; b is infinite if w is."""
-    scalar = tile_type([], "f32")
-    ranges = multipliers(of.kappa / BASES["exp2"])
-    values = [_scale(builder, of), *(builder.fill(a, scalar) for _, a in ranges[1:])]
-    a, size = values[-1], builder.compute("abs", w) if len(ranges) > 1 else w
-    for (limit, _), value in reversed(list(zip(ranges[:-1], values, strict=False))):
-        small = builder.compute("cmp", size, builder.fill(limit, scalar), predicate="lt")
-        a = builder.compute("select", small, value, a, order=size.names)
-    return Anchor(a, builder.compute("mul", builder.compute("neg", w), a))
+    """That of rows whose maximum is ``w``; what depends on its size is chosen last, as exponentials wait for it."""
+    ranges, less, size = multipliers(of.kappa / BASES["exp2"]), builder.compute("neg", w), builder.compute("abs", w)
+    first, *others = (_scale(builder, of), *(_number(builder, a) for _, a in ranges[1:]))
+    shifts = [builder.compute("mul", less, a) for a in (first, *others)]
+    finite = builder.compute("min", shifts[-1], _number(builder, LARGEST_F32))
+    found = Anchor((first, *others)[-1], finite, shifts[-1])
+    for (limit, _), a, shift in reversed(list(zip(ranges[:-1], (first, *others), shifts, strict=False))):
+        small = builder.compute("cmp", size, _number(builder, limit), predicate="lt")
+        found = Anchor(
+            builder.compute("select", small, a, found.scale, order=size.names),
+            builder.compute("select", small, shift, found.shift),
+            builder.compute("select", small, shift, found.known),
+        )
+    return found
+
+
+def _number(builder: TileBuilder, number: float) -> Ref:
+    return builder.fill(number, tile_type([], "f32"))
 
 
 def _scale(builder: TileBuilder, of: Anchored) -> Ref:
     """κ·log₂e, whose digits are those of the type that it is computed in: f64 when a program is checked."""
-    factor = builder.fill(of.factor, tile_type([], "f32"))
-    if of.base == "exp2":
-        return factor
-    return builder.compute("div", factor, builder.compute("log", builder.fill(2.0, tile_type([], "f32"))))
+    factor = _number(builder, of.factor)
+    return (
+        factor if of.base == "exp2" else builder.compute("div", factor, builder.compute("log", _number(builder, 2.0)))
+    )
 
 
 def exponential(builder: TileBuilder, z: Ref, at: Anchor, order: Sequence[str], location: str | None) -> Ref:
     return builder.compute("exp2", builder.compute("fma", z, at.scale, at.shift, order=order), location=location)
 
 
-def follows(builder: TileBuilder, before: Anchor, now: Anchor) -> Ref:
-    """The factor of sums relative to one anchor that are to be relative to another one."""
-    return builder.compute("exp2", builder.compute("sub", now.shift, before.shift))
+def follows(builder: TileBuilder, before: Ref, now: Anchor) -> Ref:
+    """The factor of sums relative to an anchor, ``known`` as ``before``, that are to be relative to the one of now."""
+    return builder.compute("exp2", builder.compute("sub", now.shift, before))
 
 
 def settles(builder: TileBuilder, w: Ref, at: Anchor) -> Ref:
     """The factor of sums relative to an anchor that are to be relative to w itself."""
-    left = builder.compute("fma", w, at.scale, at.shift)
+    left = builder.compute("fma", w, at.scale, at.known)
     return builder.compute("exp2", builder.compute("neg", left))

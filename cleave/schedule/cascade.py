@@ -27,21 +27,26 @@ from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
 
 @dataclass(frozen=True)
 class Carried:
-    """What a loop carries for a group: reductions, then the centres at which they are kept.
+    """What a loop carries for a group: reductions, the centres at which they are kept, and anchors.
 
-    ``bounds``: the running maxima that exponents are taken from.
+    ``bounds``: the running maxima that exponents are taken from. ``anchored``: those whose anchors it carries.
     """
 
     reductions: tuple[Value, ...]
     centres: tuple[Value, ...]
     bounds: frozenset[Value]
+    anchored: tuple[Anchored, ...]
 
     def unpack(self, refs: Sequence[Ref]) -> tuple[dict[Value, Ref], dict[Value, Ref]]:
-        count = len(self.reductions)
+        """The reductions and the centres."""
+        count, end = len(self.reductions), len(self.reductions) + len(self.centres)
         return (
             dict(zip(self.reductions, refs[:count], strict=True)),
-            dict(zip(self.centres, refs[count:], strict=True)),
+            dict(zip(self.centres, refs[count:end], strict=True)),
         )
+
+    def anchors(self, refs: Sequence[Ref]) -> Sequence[tuple[Anchored, Ref]]:
+        return list(zip(self.anchored, refs[len(self.reductions) + len(self.centres) :], strict=True))
 
 
 class Cascades:
@@ -56,7 +61,8 @@ class Cascades:
         states = [self.grouping.state(member, group) for member in group]
         reductions = tuple(reduction for state in states for reduction in state.reductions)
         centres = tuple(dict.fromkeys(a for state in states for a in state.centres))
-        return Carried(reductions, centres, frozenset(w for state in states for w in state.form.exponents))
+        bounds = frozenset(w for state in states for w in state.form.exponents)
+        return Carried(reductions, centres, bounds, tuple({of.w: of for of in self.anchored(group).values()}.values()))
 
     def anchored(self, group: Sequence[Value]) -> Mapping[Value, Anchored]:
         """The exponentials of a group's loop that are taken from anchors."""
@@ -98,7 +104,7 @@ class Cascades:
         tile = sums[state.reduction]
         if count and state.centres:
             tile = self._at_the_end(state, sums, centres, count, scope)
-        for of in {each.w: each for each in self.anchored(group).values() if each.w in state.form.exponents}.values():
+        for of in (each for each in carried.anchored if each.w in state.form.exponents):
             tile = self.rescaling.settled(tile, of, scope)
         tile = scope.builder.cast(tile, state.reduction.dtype)
         for w in state.form.exponents:

@@ -48,6 +48,7 @@ class Loops:
         carried, loops = self.cascades.carried(group), self.tiling.looped(group[0])
         initial = [self._initial(reduction, group, scope) for reduction in carried.reductions]
         initial += [self.cascades.initial(centre, group, scope) for centre in carried.centres]
+        initial += [scope.builder.fill(math.inf, tile_type_of(of.w, scope)) for of in carried.anchored]
         self.grouping.open += group
         results = list(self._nest(group, loops, initial, scope))
         del self.grouping.open[-len(group) :]
@@ -172,6 +173,8 @@ class Loops:
         old_tiles = {member: scope.builder.cast(before[member], member.dtype) for member in group}
         old = Scope(scope.builder, scope, {}, old_tiles, running)
         scope.running, scope.anchored = running, self.cascades.anchored(group)
+        for of, known in carried.anchors(accumulators):
+            self.cascades.rescaling.keep(of, known, old)
         results: dict[Value, Ref] = {}
         for member in group:
             state = self.grouping.state(member, group)
@@ -181,7 +184,9 @@ class Loops:
             if any(member in self.tiles.region.upstream[other] for other in group):
                 loop = self.tiling.looped(member)[-1]
                 scope.tiles[member] = self.cascades.estimate(member, results[member], loop, scope)
-        return [*results.values(), *(self.cascades.centre(a, scope) for a in carried.centres)]
+        centres = [self.cascades.centre(a, scope) for a in carried.centres]
+        anchors = [self.cascades.rescaling.anchor(of, scope).known for of in carried.anchored]
+        return [*results.values(), *centres, *anchors]
 
     def _combine(self, member: Value, accumulated: Ref, part: Ref, scope: Scope) -> Ref:
         op = COMBINE[member.attrs.get("kind", "sum")]

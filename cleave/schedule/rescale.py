@@ -28,27 +28,30 @@ class Rescaling:
 
     def _factor(self, w: Value, kappa: float, old: Scope, scope: Scope) -> Ref:
         builder = scope.builder
-        before = self.tiles.value(unguarded(w), old)
         of = next((each for each in scope.anchored.values() if each.w is w), None)
         if of:
-            return anchors.follows(builder, anchors.anchor(builder, before, of), self.anchor(of, scope))
-        moved = builder.compute("sub", before, self.guarded(w, scope))
+            return anchors.follows(builder, old.notes[_key("known", of)], self.anchor(of, scope))
+        moved = builder.compute("sub", self.tiles.value(unguarded(w), old), self.guarded(w, scope))
         if kappa != 1.0:
             moved = builder.compute("mul", moved, builder.fill(kappa, tile_type([], moved.tile.dtype)))
         return builder.compute("exp", moved)
 
     def anchor(self, of: Anchored, scope: Scope) -> Anchor:
         """Where this iteration's exponentials are taken from; ``scope`` is that of the loop's body."""
-        keys = [(part, of.w, of.factor) for part in ("scale", "shift")]
+        keys = [_key(part, of) for part in ("scale", "shift", "known")]
         if keys[0] not in scope.notes:
-            found = anchors.anchor(scope.builder, self.guarded(of.w, scope), of)
-            scope.notes |= {keys[0]: found.scale, keys[1]: found.shift}
+            found = anchors.anchor(scope.builder, self.tiles.value(of.w, scope), of)
+            scope.notes |= dict(zip(keys, (found.scale, found.shift, found.known), strict=True))
         return Anchor(*(scope.notes[key] for key in keys))
+
+    def keep(self, of: Anchored, known: Ref, old: Scope) -> None:
+        """Let ``old`` have the anchor that sums have been relative to."""
+        old.notes[_key("known", of)] = known
 
     def settled(self, tile: Ref, of: Anchored, scope: Scope) -> Ref:
         """The sum behind the loop, relative to the maximum and not to its anchor."""
         builder, w = scope.builder, self.tiles.value(of.w, scope)
-        key = ("settles", of.w, of.factor)
+        key = _key("settles", of)
         if key not in scope.notes:
             scope.notes[key] = anchors.settles(builder, w, anchors.anchor(builder, w, of))
         return times(builder, tile, scope.notes[key])
@@ -70,3 +73,7 @@ class Rescaling:
         empty = builder.compute("cmp", w, builder.fill(-math.inf, tile_type([], w.tile.dtype)), predicate="eq")
         replacement = builder.fill(then, tile_type([], otherwise.tile.dtype))
         return builder.compute("select", empty, replacement, otherwise, order=otherwise.names)
+
+
+def _key(part: str, of: Anchored) -> tuple[object, ...]:
+    return (part, of.w, of.factor)

@@ -145,7 +145,7 @@ def test_attention_is_one_kernel_with_one_loop() -> None:
     (kernel,) = scheduled.program.kernels
     (loop,) = loops(kernel)
     assert loop.attrs["dim"] == "n"
-    assert len(loop.results) == 3  # maximum, sum and product with the values
+    assert len(loop.results) == 4  # maximum and its anchor, sum and product with the values
     assert scheduled.program.allocated == scheduled.program.graph.outputs
 
 
