@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, sym
+from cleave.dialects.empty_parts import without_empty_parts
 from cleave.dialects.empty_rows import zero_empty_rows
 from cleave.dialects.graph import Graph, Value, one_size_each
 from cleave.dialects.ops import OPS
@@ -17,8 +18,8 @@ EMPTY_ROWS = "cleave.empty_rows"
 
 
 def meant_graph(func: ir.Operation) -> Graph:
-    """``to_graph`` with what the attribute ``cleave.empty_rows`` means written out in ops."""
-    graph = to_graph(func)
+    """``to_graph`` with what ``cleave.empty_rows`` and parts without elements mean written out in ops."""
+    graph = without_empty_parts(to_graph(func))
     return zero_empty_rows(graph) if EMPTY_ROWS in func.attributes else graph
 
 

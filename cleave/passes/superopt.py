@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
+from cleave.dialects.empty_parts import without_empty_parts
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
@@ -71,7 +72,7 @@ class Superopt:
                 name = name_of(func)
                 title = f"superopt: {name} ({number + 1} of {len(functions)})"
                 _progress(title)
-                graph = to_graph(func).deduplicated()
+                graph = without_empty_parts(to_graph(func)).deduplicated()
                 results[name] = result = superoptimise(graph, options, lambda text, t=title: _progress(f"{t}, {text}"))
                 _annotate(func, result, module)
                 _progress("")

@@ -158,11 +158,8 @@ def reduce(machine: Machine, op: ir.Operation) -> Step:
 
 
 def remaining(exists: Array | None, axes: tuple[int, ...]) -> Array | None:
-    """Where a reduction's results exist: everywhere if it skipped elements that do not, else as its operand did."""
-    if exists is None:
-        return None
-    some, every = np.asarray(exists.any(axis=axes)), exists.all(axis=axes)
-    return some if (some == every).all() else None
+    """Where a reduction's results exist: where any element of those that are reduced did."""
+    return None if exists is None else np.asarray(exists.any(axis=axes))
 
 
 def align_whole(data: Array, exists: Array | None, names: Sequence[str], target: Sequence[str]) -> Tensor:
