@@ -69,7 +69,8 @@ class Kernel:
 
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
-    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles.
+    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles. ``in_chains``: see
+    ``Form``.
     """
 
     block: ir.Block
@@ -80,6 +81,7 @@ class Kernel:
     run_on: bool = False
     rotated: bool = True
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
+    in_chains: bool = False
 
 
 @dataclass
@@ -368,7 +370,7 @@ class Consumer:
 
     def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
         layouts = dict(taken(op, encoding) if encoding else self.layouts.operands(op))
-        if encoding and has_chains(op, encoding):
+        if encoding and self.kernel.in_chains and has_chains(op, encoding):
             self.scope.copies[op.results[0], encoding] = in_chains(
                 op, self.tile(op.operands[0], layouts[op.operands[0]])
             )

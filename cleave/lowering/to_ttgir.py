@@ -202,7 +202,9 @@ class _Module:
         rotated = not divided.repeats
         turns = self._turns() if rotated else 0
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
-        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, run_on, rotated, exchanges)
+        self.kernel = Kernel(
+            self.block, layouts, self.rings, stores, turns, run_on, rotated, exchanges, self.form.in_chains
+        )
 
     def _budget(self) -> Budget:
         copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}
@@ -234,7 +236,7 @@ class _Module:
         loops = [op for op in _walk(self.function) if op.name == "scf.for"]
         parts = self.divided.parts
         wanted = self.form.in_turn and parts > 1
-        return parts if wanted and any(takes_turns(loop, self.resident, parts) for loop in loops) else 0
+        return parts if wanted and any(takes_turns(loop, self.resident) for loop in loops) else 0
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])

@@ -7,8 +7,6 @@ turn that is left over at the end of one loop is the first one's in the next.
 
 from __future__ import annotations
 
-import math
-
 from cleave.bindings import ir
 from cleave.lowering import tt
 from cleave.lowering.loop_plan import LoopPlan, plan_of
@@ -19,9 +17,6 @@ _FIRST_BARRIER = 8
 _THREADS = 256
 _MUCH = 4
 """Ops on matrices in an iteration, from which on there is something to compute meanwhile."""
-_LONG = 640
-"""Operations of an iteration's products for each element computed between them, from which on turns pay where there
-are two consumers: on an H200 they gained 3 % at 768 (latent attention), and cost 1 to 2 % at 512 and 256."""
 
 
 def wait_for_turn(part: int) -> None:
@@ -39,19 +34,9 @@ def computes_much(plan: LoopPlan) -> bool:
     return sum(op.name.startswith(("arith.", "math.")) and _is_matrix(op) for op in ops) >= _MUCH
 
 
-def takes_turns(loop: ir.Operation, resident: set[ir.Value], consumers: int) -> bool:
+def takes_turns(loop: ir.Operation, resident: set[ir.Value]) -> bool:
     plan = plan_of(loop, resident)
-    return plan is not None and computes_much(plan) and (consumers > 2 or _length(plan) >= _LONG)
-
-
-def _length(plan: LoopPlan) -> float:
-    """Operations of all products for each element of the first one's result."""
-    dots = [op for op in (*plan.first, *plan.late) if op.name == "tt.dot"]
-    return sum(map(_operations, dots)) / math.prod(tt.shape_of(dots[0].results[0]))
-
-
-def _operations(dot: ir.Operation) -> int:
-    return 2 * math.prod(tt.shape_of(dot.results[0])) * tt.shape_of(dot.operands[0])[1]
+    return plan is not None and computes_much(plan)
 
 
 def _is_matrix(op: ir.Operation) -> bool:

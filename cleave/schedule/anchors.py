@@ -24,7 +24,8 @@ from cleave.schedule.tile_program import Ref, TileBuilder, tile_type
 LARGEST = 2.0**28
 """What a·w is below, so that 2^(a·w − b) is at most 2⁸."""
 _F32 = frozenset(("f32",))
-LARGEST_F32 = 2.0**128 - 2.0**104
+EMPTY = 2.0**128 - 2.0**104
+"""The largest number of f32: −b where w is −inf, so that all sums before vanish beside any, and none is NaN."""
 _INFINITE = 2.0**128
 """What no number of f32 reaches."""
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "tf32")
@@ -46,11 +47,10 @@ class Anchored:
 
 @dataclass(frozen=True)
 class Anchor:
-    """2^(``scale``·z + ``shift``) of each row: ``shift`` is −b, and so is ``known``, which is +inf while w is −inf."""
+    """2^(``scale``·z + ``shift``) of each row: ``shift`` is −b, and finite where w is −inf."""
 
     scale: Ref
     shift: Ref
-    known: Ref
 
 
 def anchored(states: Sequence[State], region: Region, loops: Sequence[str]) -> dict[Value, Anchored]:
@@ -99,17 +99,13 @@ def multipliers(scale: float) -> list[tuple[float, float]]:
 def anchor(builder: TileBuilder, w: Ref, of: Anchored) -> Anchor:
     """That of rows whose maximum is ``w``; what depends on its size is chosen last, as exponentials wait for it."""
     ranges, less, size = multipliers(of.kappa / BASES["exp2"]), builder.compute("neg", w), builder.compute("abs", w)
-    first, *others = (_scale(builder, of), *(_number(builder, a) for _, a in ranges[1:]))
-    shifts = [builder.compute("mul", less, a) for a in (first, *others)]
-    finite = builder.compute("min", shifts[-1], _number(builder, LARGEST_F32))
-    found = Anchor((first, *others)[-1], finite, shifts[-1])
-    for (limit, _), a, shift in reversed(list(zip(ranges[:-1], (first, *others), shifts, strict=False))):
+    scales = [_scale(builder, of), *(_number(builder, a) for _, a in ranges[1:])]
+    *shifts, last = (builder.compute("mul", less, a) for a in scales)
+    found = Anchor(scales[-1], builder.compute("min", last, _number(builder, EMPTY)))
+    for (limit, _), a, shift in reversed(list(zip(ranges[:-1], scales, shifts, strict=False))):
         small = builder.compute("cmp", size, _number(builder, limit), predicate="lt")
-        found = Anchor(
-            builder.compute("select", small, a, found.scale, order=size.names),
-            builder.compute("select", small, shift, found.shift),
-            builder.compute("select", small, shift, found.known),
-        )
+        a = builder.compute("select", small, a, found.scale, order=size.names)
+        found = Anchor(a, builder.compute("select", small, shift, found.shift))
     return found
 
 
@@ -130,11 +126,11 @@ def exponential(builder: TileBuilder, z: Ref, at: Anchor, order: Sequence[str], 
 
 
 def follows(builder: TileBuilder, before: Ref, now: Anchor) -> Ref:
-    """The factor of sums relative to an anchor, ``known`` as ``before``, that are to be relative to the one of now."""
+    """The factor of sums relative to an anchor with shift ``before`` that are to be relative to the one of now."""
     return builder.compute("exp2", builder.compute("sub", now.shift, before))
 
 
 def settles(builder: TileBuilder, w: Ref, at: Anchor) -> Ref:
     """The factor of sums relative to an anchor that are to be relative to w itself."""
-    left = builder.compute("fma", w, at.scale, at.known)
+    left = builder.compute("fma", w, at.scale, at.shift)
     return builder.compute("exp2", builder.compute("neg", left))

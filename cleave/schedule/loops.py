@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cleave.dialects.graph import Value
+from cleave.schedule.anchors import EMPTY
 from cleave.schedule.cascade import Cascades
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.monoid import COMBINE, accumulator_of, neutral_element
@@ -48,7 +49,7 @@ class Loops:
         carried, loops = self.cascades.carried(group), self.tiling.looped(group[0])
         initial = [self._initial(reduction, group, scope) for reduction in carried.reductions]
         initial += [self.cascades.initial(centre, group, scope) for centre in carried.centres]
-        initial += [scope.builder.fill(math.inf, tile_type_of(of.w, scope)) for of in carried.anchored]
+        initial += [scope.builder.fill(EMPTY, tile_type_of(of.w, scope)) for of in carried.anchored]
         self.grouping.open += group
         results = list(self._nest(group, loops, initial, scope))
         del self.grouping.open[-len(group) :]
@@ -173,8 +174,8 @@ class Loops:
         old_tiles = {member: scope.builder.cast(before[member], member.dtype) for member in group}
         old = Scope(scope.builder, scope, {}, old_tiles, running)
         scope.running, scope.anchored = running, self.cascades.anchored(group)
-        for of, known in carried.anchors(accumulators):
-            self.cascades.rescaling.keep(of, known, old)
+        for of, shift in carried.anchors(accumulators):
+            self.cascades.rescaling.keep(of, shift, old)
         results: dict[Value, Ref] = {}
         for member in group:
             state = self.grouping.state(member, group)
@@ -185,7 +186,7 @@ class Loops:
                 loop = self.tiling.looped(member)[-1]
                 scope.tiles[member] = self.cascades.estimate(member, results[member], loop, scope)
         centres = [self.cascades.centre(a, scope) for a in carried.centres]
-        anchors = [self.cascades.rescaling.anchor(of, scope).known for of in carried.anchored]
+        anchors = [self.cascades.rescaling.anchor(of, scope).shift for of in carried.anchored]
         return [*results.values(), *centres, *anchors]
 
     def _combine(self, member: Value, accumulated: Ref, part: Ref, scope: Scope) -> Ref:

@@ -30,7 +30,7 @@ class Rescaling:
         builder = scope.builder
         of = next((each for each in scope.anchored.values() if each.w is w), None)
         if of:
-            return anchors.follows(builder, old.notes[_key("known", of)], self.anchor(of, scope))
+            return anchors.follows(builder, old.notes[_key("shift", of)], self.anchor(of, scope))
         moved = builder.compute("sub", self.tiles.value(unguarded(w), old), self.guarded(w, scope))
         if kappa != 1.0:
             moved = builder.compute("mul", moved, builder.fill(kappa, tile_type([], moved.tile.dtype)))
@@ -38,15 +38,15 @@ class Rescaling:
 
     def anchor(self, of: Anchored, scope: Scope) -> Anchor:
         """Where this iteration's exponentials are taken from; ``scope`` is that of the loop's body."""
-        keys = [_key(part, of) for part in ("scale", "shift", "known")]
+        keys = [_key(part, of) for part in ("scale", "shift")]
         if keys[0] not in scope.notes:
             found = anchors.anchor(scope.builder, self.tiles.value(of.w, scope), of)
-            scope.notes |= dict(zip(keys, (found.scale, found.shift, found.known), strict=True))
+            scope.notes |= dict(zip(keys, (found.scale, found.shift), strict=True))
         return Anchor(*(scope.notes[key] for key in keys))
 
-    def keep(self, of: Anchored, known: Ref, old: Scope) -> None:
+    def keep(self, of: Anchored, shift: Ref, old: Scope) -> None:
         """Let ``old`` have the anchor that sums have been relative to."""
-        old.notes[_key("known", of)] = known
+        old.notes[_key("shift", of)] = shift
 
     def settled(self, tile: Ref, of: Anchored, scope: Scope) -> Ref:
         """The sum behind the loop, relative to the maximum and not to its anchor."""

@@ -18,7 +18,7 @@ from cleave.bindings import ir
 from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
-from cleave.lowering import budgets, turns
+from cleave.lowering import budgets
 from cleave.lowering.compile_ttir import compile_many
 from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
@@ -195,8 +195,7 @@ def test_left_operands_stay_in_shared_memory_where_registers_do_not_suffice() ->
 def test_consumers_take_turns() -> None:
     """Before the products of an iteration each waits for its turn, and then gives it to the other one."""
     graph = graphs.attention(division_last=True, head=128)
-    with patch.object(turns, "_LONG", 0):
-        _, (kernel,), _ = lowered(graph, stages=3)
+    _, (kernel,), _ = lowered(graph, stages=3)
     found = re.findall(r'(bar\.\w+ \d|"ttng\.warp_group_dot"|math\.exp2)', kernel.text)
     (first, *_), loop = found, [name.strip('"') for name in found]
     assert first == "bar.arrive 8"
@@ -210,9 +209,15 @@ def test_consumers_take_turns() -> None:
     assert "a barrier for" in _error(graph, kernel.name, fault)
 
 
-def test_products_that_are_short_take_no_turns() -> None:
-    _, (kernel,), _ = lowered(graphs.attention(division_last=True, head=128))
-    assert "bar." not in kernel.text
+def test_extrema_in_chains() -> None:
+    """Of a row's 128 columns in four parts, each element stays in its thread, and NaN is one as before."""
+    form = replace(PLAIN, in_chains=True)
+    for graph in (graphs.attention(division_last=True), graphs.attention(mask=True, lse=True, division_last=True)):
+        _, (kernel,), _ = lowered(graph, form=form)
+        whole, parts = kernel.text.count("tensor<64x128xf32"), kernel.text.count("tensor<64x4x32xf32")
+        assert whole and parts and "#ttg.linear" in kernel.text
+        assert run(graph, {kernel.name: kernel.text}, SIZES, 0, form=form) < 1e-2
+    assert "#ttg.linear" not in lowered(graphs.attention(division_last=True), form=PLAIN)[1][0].text
 
 
 def test_a_chain_of_products_takes_no_turns() -> None:
