@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt, ttg
-from cleave.lowering.chains import has_chains, in_chains
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.exchange import COMBINE, GATHER, PART
 from cleave.lowering.exchange_buffers import Exchange, Exchanges
@@ -69,8 +68,7 @@ class Kernel:
 
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
-    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles. ``in_chains``: see
-    ``Form``.
+    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles.
     """
 
     block: ir.Block
@@ -81,7 +79,6 @@ class Kernel:
     run_on: bool = False
     rotated: bool = True
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
-    in_chains: bool = False
 
 
 @dataclass
@@ -370,11 +367,6 @@ class Consumer:
 
     def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
         layouts = dict(taken(op, encoding) if encoding else self.layouts.operands(op))
-        if encoding and self.kernel.in_chains and has_chains(op, encoding):
-            self.scope.copies[op.results[0], encoding] = in_chains(
-                op, self.tile(op.operands[0], layouts[op.operands[0]])
-            )
-            return
         copied = ttg.clone(op, [self.either(operand, layouts.get(operand)) for operand in op.operands], encoding)
         for result, copy in zip(op.results, copied.results, strict=True):
             if encoding is None or not is_tile(result):

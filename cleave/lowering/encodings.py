@@ -66,27 +66,7 @@ class LeftOperand:
         return f"#ttg.dot_op<{{opIdx = 0, parent = {self.parent}, kWidth = 2}}>"
 
 
-@dataclass(frozen=True)
-class MmaInParts:
-    """The accumulator of one ``wgmma`` as rows × ``parts`` × columns of a part; each element stays in its thread."""
-
-    columns: int
-    parts: int
-
-    def __str__(self) -> str:
-        rows, columns = [1 << bit for bit in range(6)], [1 << bit for bit in range((self.columns - 1).bit_length())]
-        places = {"register": [*columns[:1], -rows[3], *columns[3:]], "lane": [*columns[1:3], *(-r for r in rows[:3])]}
-        bases = {name: list(map(self._basis, bits)) for name, bits in places.items()}
-        bases |= {"warp": [[rows[4], 0, 0], [rows[5], 0, 0]], "block": []}
-        return f"#ttg.linear<{{{', '.join(f'{name} = {found}' for name, found in bases.items())}}}>"
-
-    def _basis(self, place: int) -> list[int]:
-        """Of a column, or of a row if it is negative."""
-        width = self.columns // self.parts
-        return [-place, 0, 0] if place < 0 else [0, place // width, place % width]
-
-
-Encoding = Mma | MmaInParts | Blocked | Slice | LeftOperand
+Encoding = Mma | Blocked | Slice | LeftOperand
 
 
 def accumulator(columns: int) -> Mma:

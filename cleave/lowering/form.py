@@ -15,7 +15,6 @@ class Form:
     ``in_turn``: consumers take turns at the tensor cores in loops that compute between products.
     ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
     iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
-    ``in_chains``: extrema along rows are several chains of instructions (see ``chains``).
     """
 
     persistent: bool = True
@@ -23,7 +22,6 @@ class Form:
     in_turn: bool = True
     stored_by_copies: bool = True
     run_on: bool = False
-    in_chains: bool = False
 
     @property
     def label(self) -> str:
@@ -38,9 +36,3 @@ def ablations() -> Iterator[Form]:
     yield usual
     for field in fields(usual):
         yield replace(usual, **{field.name: not field.default})
-
-
-def measured() -> Iterator[Form]:
-    """The usual form, and those that are as good a guess: what ptxas makes of them decides."""
-    usual = Form()
-    yield from (usual, replace(usual, in_chains=True))

@@ -202,9 +202,7 @@ class _Module:
         rotated = not divided.repeats
         turns = self._turns() if rotated else 0
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
-        self.kernel = Kernel(
-            self.block, layouts, self.rings, stores, turns, run_on, rotated, exchanges, self.form.in_chains
-        )
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, run_on, rotated, exchanges)
 
     def _budget(self) -> Budget:
         copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.form import Form, measured
+from cleave.lowering.form import Form
 from cleave.lowering.form import ablations as each_ablation
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -46,8 +46,6 @@ FORM = 0.25
 ALGORITHMS, LATER = 2, 1.05
 """How many of a library's algorithms are tried for a program, and how many times as long a later one counts to take as
 the one before it."""
-SEVERAL = 4
-"""Programs of which the first that is warp-specialised is there in more than one form."""
 LIBRARY = 3
 """Of so many candidates one has a library's products, where there are enough of these."""
 SHARE = (0.5, 1.0, 2.0)
@@ -247,7 +245,7 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        forms = list(each_ablation() if ablations else measured() if count >= SEVERAL else [Form()])
+        forms = list(each_ablation()) if ablations else [Form()]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0
         ranked = choices(graphs, options, SPARE * count, library=by_library)
         lowered = _lowered_choices(ranked, options, count, forms, ctx)

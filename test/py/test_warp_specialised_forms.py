@@ -209,17 +209,6 @@ def test_consumers_take_turns() -> None:
     assert "a barrier for" in _error(graph, kernel.name, fault)
 
 
-def test_extrema_in_chains() -> None:
-    """Of a row's 128 columns in four parts, each element stays in its thread, and NaN is one as before."""
-    form = replace(PLAIN, in_chains=True)
-    for graph in (graphs.attention(division_last=True), graphs.attention(mask=True, lse=True, division_last=True)):
-        _, (kernel,), _ = lowered(graph, form=form)
-        whole, parts = kernel.text.count("tensor<64x128xf32"), kernel.text.count("tensor<64x4x32xf32")
-        assert whole and parts and "#ttg.linear" in kernel.text
-        assert run(graph, {kernel.name: kernel.text}, SIZES, 0, form=form) < 1e-2
-    assert "#ttg.linear" not in lowered(graphs.attention(division_last=True), form=PLAIN)[1][0].text
-
-
 def test_a_chain_of_products_takes_no_turns() -> None:
     """There is nothing to compute meanwhile."""
     assert "bar." not in lowered(chain())[1][0].text
