@@ -140,10 +140,21 @@ class Schedules:
             sizes, ranked = self._first_counts(free, tilings)
             first = ranked.scheduled({})
             best = {name: options.sizes.get(name) or _best_count(name, first, sizes, options) for name in sorted(free)}
-            near = [self._several(best, share) for share in (1.0, *NEAR)]
-            seconds = [self._at({**sizes, **choices}, tilings)[0].seconds for choices in near]
+            near = [self._several(best, share) for share in self._shares(best)]
+            seconds = [self._at({**sizes, **choices}, tilings)[0].seconds for choices in near] if near[1:] else [0.0]
             self._known_counts[tilings] = sizes, near[seconds.index(min(seconds))]
         return self._known_counts[tilings]
+
+    def shares(self, tilings: int) -> list[float]:
+        """Multiples of the numbers of parts that are predicted to be best, with which others may be faster."""
+        return sorted(self._shares(self._counts(min(COARSE, tilings))[1])) if self.splits else [1.0]
+
+    def _shares(self, counts: Mapping[str, int]) -> list[float]:
+        """Of those that give the same numbers the first."""
+        found: dict[tuple[int, ...], float] = {}
+        for share in (1.0, *NEAR):
+            found.setdefault(tuple(self._several(counts, share).values()), share)
+        return list(found.values())
 
     def _several(self, counts: Mapping[str, int], share: float) -> dict[str, int]:
         """So many times these numbers of parts, but for those that are given."""

@@ -48,8 +48,6 @@ ALGORITHMS, LATER = 2, 1.05
 the one before it."""
 LIBRARY = 3
 """Of so many candidates one has a library's products, where there are enough of these."""
-SHARE = (0.5, 1.0, 2.0)
-"""Split counts that are tried, as multiples of the model's choice."""
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.15
 """How many times as long a program counts to take for each one before it of the same alternative whose kernels write
 the same values to memory, and for each one with the same tiles: what the model misjudges it misjudges in all alike."""
@@ -97,7 +95,7 @@ def choices(graphs: Sequence[Graph], options: ScheduleOptions, count: int, *, li
         raise failure or CleaveError("nothing to schedule")
     found: list[Choice] = []
     for _, index in sorted(rough.items())[:ALTERNATIVES]:
-        for share in SHARE if schedules[index].splits else (1.0,):
+        for share in schedules[index].shares(options.max_tilings):
             for place, scheduled in enumerate(schedules[index].finalists(options.max_tilings, share)):
                 found += _of_kernels(index, place, scheduled, options, count)
     ranked = _different(sorted(found, key=lambda choice: choice.seconds))

@@ -25,7 +25,7 @@ from cleave.reference import run
 from cleave.schedule.emit import emit_kernel
 from cleave.schedule.partition import kernels_of
 from cleave.schedule.region import region_of
-from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
+from cleave.schedule.scheduler import SHORTEST, STARTS, Scheduled, ScheduleOptions, Schedules, schedule
 from cleave.schedule.tiling import Fusion
 from cleave.schedule.tilings import space_of
 
@@ -384,3 +384,23 @@ def test_a_name_of_two_sizes_is_refused() -> None:
     equal = GraphBuilder("sums", ["k = n"])
     x, y = equal.input("m n", "f32"), equal.input("m n=k", "f32")
     assert_same(equal.build(equal.sub(x, y)), {"m": 5, "n": 7, "k": 7})
+
+
+def test_numbers_of_parts_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of one part is one part: no schedule is ranked with it again."""
+    graph, tried = graphs.split_matmul(), list[int]()
+    at = Schedules._at
+
+    def counted(self: Schedules, sizes: dict[str, int], tilings: int) -> object:
+        tried.append(sizes["s"])
+        return at(self, sizes, tilings)
+
+    monkeypatch.setattr(Schedules, "_at", counted)
+    for size, shares in (
+        ({"m": 8192, "n": 8192, "k": 256}, [1.0, 2.0]),
+        ({"m": 16, "n": 256, "k": 65536}, [0.5, 1.0, 2.0]),
+    ):
+        schedules, tried[:] = Schedules(graph, ScheduleOptions(sizes=size)), []
+        assert schedules.shares(2) == shares
+        ranked = tried[len([count for count in STARTS if size["k"] // count >= SHORTEST]) :]
+        assert len(set(ranked)) == len(ranked) == len(shares)
