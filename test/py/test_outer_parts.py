@@ -10,7 +10,9 @@ from compiled import compile_graph, reference
 
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
+from cleave.schedule.region import region_of
 from cleave.schedule.scheduler import ScheduleOptions, schedule
+from cleave.schedule.tilings import space_of
 
 
 def assert_right(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -51,6 +53,20 @@ def test_uneven_parts_under_another_name_end_where_they_do(old: str, inner: str)
     graph = b.build(b.reduce(b.exp(renamed), kind="sum", over=[name]))
     for size in (1, 7, 13, 15):
         assert_right(graph, [(3, size)])
+
+
+def test_a_block_goes_through_one_part_at_a_time() -> None:
+    """Of an output over parts that the kernel also reduces: rows that are gone through in tiles are no parts."""
+    b = GraphBuilder("f")
+    s = b.split(b.input("m n", "f32"), dim="n", into=["h=3", "q=ceildiv(n,3)"])
+    top = b.reduce(b.reduce(s, kind="max", over=["q"]), kind="max", over=["h"])
+    graph = b.build(b.div(b.exp(s), b.add(b.abs(top), b.constant(1.5, "f32"))))
+    region = region_of(graph.outputs, frozenset(), {})
+    assert not space_of(region, dict.fromkeys(region.sizes, 16)).rows
+    for size in (1, 7, 13, 15):
+        assert_right(
+            b.build(b.reduce(b.reduce(graph.outputs[0], kind="max", over=["q"]), kind="sum", over=["h"])), [(3, size)]
+        )
 
 
 def test_uneven_parts_of_which_several_are_met_are_refused() -> None:
