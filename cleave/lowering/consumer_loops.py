@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleave.bindings import ir
 from cleave.lowering import tt
 from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
-from cleave.lowering.loop_plan import LoopPlan, are_movable, plan_of
+from cleave.lowering.loop_plan import LoopPlan, are_movable, plan_ahead, plan_of
 from cleave.lowering.register_layouts import is_tile, views_of
 from cleave.lowering.rings import Ring, State, slot_before
 from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
@@ -20,7 +20,8 @@ def nested(consumer: Consumer, op: ir.Operation) -> None:
     if op.name == "scf.if":
         _Branches(consumer, op).emit()
         return
-    plan = plan_of(op, consumer.layouts.resident) if consumer.kernel.rotated else None
+    planned = plan_of if consumer.kernel.rotated else plan_ahead if consumer.kernel.ahead else None
+    plan = planned(op, consumer.layouts.resident) if planned else None
     if plan is None:
         _InOrder(consumer, op).emit()
     else:
@@ -287,10 +288,13 @@ class _Rotated(_Loop):
         now.values[self.index] = index
         for place, number in enumerate(self.early):
             self.bind(now, self.arguments[number], number, given[place])
+        if self.plan.behind:
+            self.late(before)
         consumer.scope = now
         started, rest = started_first(self.plan.first)
         self.begin(started)
-        self.late(before)
+        if not self.plan.behind:
+            self.late(before)
         self.give_turn()
         consumer.scope = now
         consumer.ops(rest)
@@ -370,4 +374,5 @@ class _Rotated(_Loop):
 
     def late_readers(self, load: ir.Value) -> int:
         views = views_of(load)
-        return sum(any(operand in views for operand in op.operands) for op in self.plan.late)
+        late = (op for op in self.plan.late if op.name == "tt.dot")
+        return sum(any(operand in views for operand in op.operands) for op in late)

@@ -85,6 +85,8 @@ class State:
 
 
 def next_state(ring: Ring, state: State) -> State:
+    if ring.stages == 1:
+        return State(state.slot, tt.same("arith.xori", state.phase, ttg.i32(1)))
     raised = tt.same("arith.addi", state.slot, ttg.i32(1))
     wraps = tt.compare("eq", raised, ttg.i32(ring.stages))
     flipped = tt.same("arith.xori", state.phase, ttg.i32(1))

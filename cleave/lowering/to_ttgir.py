@@ -14,6 +14,7 @@ from cleave.dialects import cleave
 from cleave.errors import CleaveError
 from cleave.lowering import copied_loads, division, encodings, tt, ttg
 from cleave.lowering.budgets import Budget, budget
+from cleave.lowering.common_factors import take_out_common_factors
 from cleave.lowering.consumer import Consumer, Kernel, Scope
 from cleave.lowering.consumer_loops import nested
 from cleave.lowering.copied_loads import THREADS
@@ -124,6 +125,7 @@ def _part(func: ir.Operation, around: Surroundings, divided: Division, form: For
     if any(op.name == "cleave.scalar" and op.operands[0].owner.name == "cleave.reduce" for op in ops_inside(func)):
         raise CleaveError("a loop has its range from the elements of a tile, which not all warps have")
     part = division.part_of(func, divided)
+    take_out_common_factors(part)
     part.attributes["cleave.num_stages"] = cleave.attribute("integer", 1)
     part.attributes[DESCRIPTORS] = part.attributes[COPIES] = ir.UnitAttr.get()
     if form.stored_by_copies:
@@ -202,7 +204,8 @@ class _Module:
         rotated = not divided.repeats
         turns = self._turns() if rotated else 0
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
-        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, run_on, rotated, exchanges)
+        ahead = self.form.ahead and bool(exchanges)
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, run_on, rotated, ahead, exchanges)
 
     def _budget(self) -> Budget:
         copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}

@@ -30,18 +30,25 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     stored = resident * work.stored * target.sms / target.l2_bandwidth
     latency = waves * (target.block_latency + target.load_latency + together + stored)
     hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for each in walks for chain in each.chains) else 1.0
+    rate = block_cost.STEADY if form.division.repeats else rate
     units = replace(whole, tensor=whole.tensor / rate, unit_overlap=hidden)
     return replace(units, latency=latency, waves=waves, overlap=0.0, traffic_overlap=0.0)
 
 
 def _repeated(work: Workload, form: Form) -> Workload:
-    """With what all consumers compute, in loops that are not rotated."""
+    """With what all consumers compute, in loops that are not rotated.
+
+    Products of one go on beneath register code of the other, as if loops had products alone: on an H200 an iteration
+    of latent attention took 1.07 to 1.16 times as long as its products at that rate.
+    """
     products, elements = form.products, form.elements
+    parts = form.division.consumers if form.division.exchanged else 1  # all products are divided by columns then
 
     def more(chain: Chain) -> Chain:
-        wide = [(products * flops, *extents) for flops, *extents in chain.wide]
+        wide = [(products * flops, rows, columns // parts) for flops, rows, columns in chain.wide]
         special, code = elements * chain.special, elements * chain.elements
-        return replace(chain, wgmma=products * chain.wgmma, wide=wide, special=special, elements=code, chained=False)
+        done = {"wgmma": products * chain.wgmma, "wide": wide, "special": special, "elements": code}
+        return replace(chain, **done, chained=False, computes=False)
 
     units = {"special": elements * work.special, "alu": elements * work.alu, "fma": elements * work.fma}
     chains = [more(chain) for chain in work.chains]

@@ -36,6 +36,8 @@ THREADS = PRODUCER_THREADS = 128
 REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 176}, {1: 40, 2: 40, 3: 24}
 """A thread's of a consumer, and those of them that hold no tile, by consumers: as estimated of kernels that do not
 spill, of which those with three have 160."""
+EXCHANGING_REGISTERS = 24
+"""Of these, that consumers have for the tiles that they exchange and where these are."""
 REGISTERS_BESIDE = {1: 200, 2: 216, 3: 176}
 """Of kernels side by side: their producer has more to remember."""
 TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
@@ -128,10 +130,8 @@ class Form:
 
 
 def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLike], target: Target) -> Form | None:
-    """The form that the lowering gives a kernel; None where it has none, or would spill.
-
-    Kernels side by side are divided along one dim, and never so that products are repeated.
-    """
+    """The form that the lowering gives a kernel; None where it has none, or would spill. Kernels side by side are
+    divided along one dim, and never so that products are repeated."""
     parts = kernel.beside or (kernel,)
     if target.arch not in ARCHITECTURES or any(map(_has_ranges_from_tiles, parts)):
         return None
@@ -147,6 +147,8 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
             registers = _registers(work, tiles, division)
             if registers <= tiles.most_registers(division, most):
                 return Form(division, stages, shared, registers, *tiles.repeated(division))
+            if division.exchanged:  # the lowering exchanges what can be
+                return None
             break
     return None
 
@@ -238,7 +240,7 @@ class _Tiles:
         """As estimated, of a consumer's thread that does not spill: less where the producer's have more."""
         consumers = division.consumers
         if not self.by_threads:
-            return most[consumers]
+            return most[consumers] - (EXCHANGING_REGISTERS if division.exchanged else 0)
         loads = [i for i in self.everything if i.op in LOADS and i.result in self.by_threads]
         copies = {load.operands[0]: self._copy(load, division) for load in loads}
         producer = copying_registers(copies.values())
