@@ -49,6 +49,7 @@ class Job:
     chosen: frozenset[str] = frozenset()
     free: dict[str, int] = field(default_factory=dict[str, int])
     alternatives: list[str] = field(default_factory=list[str])
+    facts: tuple[str, ...] = ()  # of the function as written
     symbols: set[str] = field(default_factory=set[str])  # of the program that was scheduled
     program: int | None = 0  # which alternative was scheduled; 0: the source; None: the input was scheduled already
     seconds: dict[str, float] = field(default_factory=dict[str, float])
@@ -168,7 +169,8 @@ class RunSession(Session):
         self.watch.stage = "reading the inputs"
         options, func = self.run_options, run_functions.entry(job.module, job.function)
         job.arguments, job.results = run_functions.signature(func)
-        facts, extents = run_functions.known_facts(func).texts, _extents([*job.arguments, *job.results])
+        facts = job.facts = run_functions.known_facts(func).texts
+        extents = _extents([*job.arguments, *job.results])
         sizes = choose_sizes(job.arguments, facts, extents, _known(options.sizes, job.arguments, facts))
         if options.inputs:
             from cleave.runtime.execute import check_inputs
@@ -191,9 +193,8 @@ class RunSession(Session):
 
     def _check_sizes(self, job: Job) -> None:
         """CleaveError for a given size that is none of the function or of its compiled form."""
-        facts = run_functions.known_facts(run_functions.entry(job.module, job.function)).texts
         for name in self.run_options.sizes:
-            if name not in job.free and not _known({name: 0}, job.arguments, facts):
+            if name not in job.free and not _known({name: 0}, job.arguments, job.facts):
                 known = ", ".join(dict.fromkeys([*job.sizes, *job.free, *sorted(job.symbols)])) or "none"
                 raise CleaveError(f"the function has no size '{name}'", notes=(f"its sizes: {known}",))
 
