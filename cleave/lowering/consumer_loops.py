@@ -51,6 +51,11 @@ class _Branches(_Nested):
 
     def emit(self) -> None:
         consumer, states = self.consumer, self.states()
+        truth = _truth(consumer.value(self.op.operands[0]))
+        if truth is not None:  # it depends on the part alone
+            for block in self.op.regions[0 if truth else 1].blocks:
+                consumer.ops([view.operation for view in block.operations][:-1])
+            return
         outer, kept = consumer.scope, dict(consumer.stays)
         branches = tt.create("scf.if", [v.type for v in states], [consumer.value(self.op.operands[0])], regions=2)
         for source, target in zip(self.op.regions, branches.regions, strict=True):
@@ -63,6 +68,20 @@ class _Branches(_Nested):
                 tt.create("scf.yield", [], self.states())
         consumer.scope, consumer.stays = outer, kept
         self.set_states(list(branches.results))
+
+
+def _truth(condition: ir.Value) -> bool | None:
+    """Of two constants' being equal; None for other conditions."""
+    compared = condition.owner
+    if isinstance(compared, ir.Block) or compared.name != "arith.cmpi":
+        return None
+    if ir.IntegerAttr(compared.operation.attributes["predicate"]).value != tt.CMP_INTEGER["eq"]:
+        return None
+    sides = [operand.owner for operand in compared.operands]
+    if any(isinstance(side, ir.Block) or side.name != "arith.constant" for side in sides):
+        return None
+    one, other = (ir.IntegerAttr(side.operation.attributes["value"]).value for side in sides)
+    return one == other
 
 
 class _Loop(_Nested):
