@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleave.bindings import ir
-from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.exchange import COMBINE, GATHER, PART
 from cleave.lowering.exchange_buffers import Exchange, Exchanges
+from cleave.lowering.meeting import is_barrier, meet_blocks
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
 from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile, is_view, loaded, taken, views_of
@@ -23,7 +23,6 @@ from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.lowering.shared_views import View
 from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
-from cleave.runtime.ttir_assembly import TRIGGER, WAIT
 
 Place = tuple[ir.Value, Encoding]
 
@@ -69,7 +68,7 @@ class Kernel:
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
     ``rotated``: whether loops may be; ``ahead``: or products be started an iteration ahead. ``exchanges``: where
-    consumers exchange tiles.
+    consumers exchange tiles. ``consumers``: how many there are.
     """
 
     block: ir.Block
@@ -81,6 +80,7 @@ class Kernel:
     rotated: bool = True
     ahead: bool = False
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
+    consumers: int = 1
 
 
 @dataclass
@@ -359,8 +359,9 @@ class Consumer:
 
     def plain(self, op: ir.Operation) -> None:
         """An op on registers, once for each layout of its result."""
-        if op.name == "tt.elementwise_inline_asm" and _text(op) not in (TRIGGER, WAIT):
-            raise CleaveError("inline assembly that blocks meet in is for all threads of a block")
+        if is_barrier(op):
+            meet_blocks(self.part, self.kernel.consumers, [self.value(operand) for operand in op.operands])
+            return
         if not (op.results and is_tile(op.results[0])):
             self._clone(op, None)
             return
@@ -375,10 +376,6 @@ class Consumer:
                 self.scope.values[result] = copy
             else:
                 self.scope.copies[result, encoding] = copy
-
-
-def _text(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["asm_string"]).value
 
 
 def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:

@@ -4,7 +4,8 @@ A dimension can be divided if no tile is summed over it, and each store has it. 
 part computes its share of all results by itself: these are the rows, mostly. Where some have not, they are computed in
 all parts, and what has not the dimension is stored by the first. So columns are divided that are too many for the
 registers of one warpgroup. These products are shared out, too, where they have a dimension that those with columns sum
-over (``exchange``). The part is a symbol, so that one lowering serves all of them.
+over (``exchange``). The part is a symbol, so that one lowering serves all of them. What blocks do when they have met (a
+split's combination) has other tiles; the parts take turns at these, and no columns are divided.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def divisions(func: ir.Operation) -> list[Division]:
     parts of these products are exchanged.
     """
     extents, refused = _divisible(func)
-    products = _names_of(op.results[0] for op in ops_inside(func) if op.name == "cleave.contract")
-    stores = _names_of(op.operands[0] for op in ops_inside(func) if op.name == "cleave.store")
+    ahead = _ahead_of_barrier(func)
+    products = _names_of(op.results[0] for op in ahead if op.name == "cleave.contract")
+    stores = _names_of(op.operands[0] for op in ahead if op.name == "cleave.store")
     shared, repeating = list[Division](), list[Division]()
     for name, extent in sorted(extents.items(), key=lambda item: -item[1]):
         if name in refused or not any(name in names for names in products):
@@ -61,7 +63,7 @@ def divisions(func: ir.Operation) -> list[Division]:
         parts = 3 if extent % 3 == 0 else 2
         if extent % parts == 0 and all(name in names for names in (*products, *stores)):
             shared.append(Division(name, extent // parts, parts))
-        elif extent % 2 == 0 and any(name in names for names in stores):
+        elif extent % 2 == 0 and any(name in names for names in stores) and not barrier_of(func):
             repeating.append(Division(name, extent // 2, 2, repeats=True))
     exchanging = [
         replace(each, exchanged=name, exchanged_extent=extents[name] // each.parts)
@@ -76,13 +78,34 @@ def _divisible(func: ir.Operation) -> tuple[dict[str, int], set[str]]:
     """The extents of dimensions, and those of them that cannot be divided."""
     extents: dict[str, int] = {}
     refused: set[str] = set()
-    for op in ops_inside(func):
+    for op in _ahead_of_barrier(func):
         refused |= _kept_whole(op)
         for value in (*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)):
             for name, extent in _extents(value.type).items():
                 if extents.setdefault(name, extent) != extent:
                     refused.add(name)
     return extents, refused
+
+
+def barrier_of(func: ir.Operation) -> ir.Operation | None:
+    """The barrier at which blocks meet; it stands outside all loops."""
+    return next((op for op in _outermost(func) if op.name == "cleave.group_barrier"), None)
+
+
+def _outermost(func: ir.Operation) -> list[ir.Operation]:
+    return [view.operation for view in func.regions[0].blocks[0].operations]
+
+
+def _ahead_of_barrier(func: ir.Operation) -> list[ir.Operation]:
+    """All ops inside, but for what blocks do when they have met."""
+    barrier, ops = barrier_of(func), ops_inside(func)
+    return ops[: ops.index(barrier)] if barrier else ops
+
+
+def _behind_barrier(func: ir.Operation) -> list[ir.Operation]:
+    """The outermost ops."""
+    barrier, ops = barrier_of(func), _outermost(func)
+    return ops[ops.index(barrier) + 1 : -1] if barrier else []
 
 
 def _names_of(tiles: Iterable[ir.Value]) -> list[set[str]]:
@@ -138,7 +161,9 @@ def _divide(part: ir.Operation, division: Division, symbol: str, columns: str = 
     with part.location, ir.InsertionPoint.at_block_begin(block):
         text = ir.StringAttr.get(symbol)
         first = ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]
-    for op in ops_inside(part):
+    for op in _behind_barrier(part):
+        _take_turns(op, division, first)
+    for op in _ahead_of_barrier(part):
         if columns and op.name == "cleave.load" and exchange.is_whole(op.results[0], columns):
             continue
         _shorten(op, division)
@@ -178,6 +203,25 @@ def _move(op: ir.Operation, division: Division, first: ir.Value) -> None:
     with op.location, ir.InsertionPoint(op):
         moved = ir.Operation.create("arith.addi", [ir.IndexType.get()], [op.operands[position], first])
     op.operands[position] = moved.results[0]
+
+
+def _take_turns(op: ir.Operation, division: Division, first: ir.Value) -> None:
+    """Of what blocks do when they have met each part has every second or third iteration of loops, which carry nothing;
+    the first one stores what is stored outside them."""
+    if op.name == "cleave.store":
+        _leave_to_first(op, first)
+    elif op.name == "scf.for" and not len(op.results):
+        index = ir.IndexType.get()
+        low, _, step = op.operands
+        with op.location, ir.InsertionPoint(op):
+            extent, parts = (
+                ir.Operation.create("arith.constant", [index], [], {"value": ir.IntegerAttr.get(index, n)}).results[0]
+                for n in (division.extent, division.parts)
+            )
+            part = ir.Operation.create("arith.divui", [index], [first, extent]).results[0]
+            ahead = ir.Operation.create("arith.muli", [index], [part, step]).results[0]
+            op.operands[0] = ir.Operation.create("arith.addi", [index], [low, ahead]).results[0]
+            op.operands[2] = ir.Operation.create("arith.muli", [index], [step, parts]).results[0]
 
 
 def _leave_to_first(store: ir.Operation, first: ir.Value) -> None:

@@ -80,6 +80,19 @@ def default(shape: Shape) -> Encoding:
     return _blocked(shape)
 
 
+def reduced(shape: Shape, axis: int) -> Encoding:
+    """For a tile that is reduced along ``axis``: of more than two dims each thread has all of these elements."""
+    *outer, columns = shape
+    if len(shape) < 3 or axis == len(outer):
+        return default(shape)
+    inner = max(1, min(4, columns))
+    lanes = max(1, min(32, columns // inner))
+    rest = next((place for place in reversed(range(len(outer))) if place != axis), 0)
+    threads = [32 // lanes if place == rest else 1 for place in range(len(outer))]
+    warps = [WARPS if place == rest else 1 for place in range(len(outer))]
+    return Blocked((*(1 for _ in outer), inner), (*threads, lanes), (*warps, 1))
+
+
 def _blocked(shape: Shape) -> Blocked:
     inner = max(1, min(8, shape[-1]))
     lanes = max(1, min(32, shape[-1] // inner))

@@ -167,9 +167,8 @@ class Producer:
         elif op.name == "scf.if":
             self._branches(op)
         elif op.name == "tt.elementwise_inline_asm":
-            if ir.StringAttr(op.attributes["asm_string"]).value not in (TRIGGER, WAIT):
-                raise CleaveError("inline assembly that blocks meet in is for all threads of a block")
-            ttg.clone(op, [self.value(operand) for operand in op.operands], None)
+            if ir.StringAttr(op.attributes["asm_string"]).value in (TRIGGER, WAIT):  # consumers meet other blocks
+                ttg.clone(op, [], None)
         elif needed:
             self._make(op)
 

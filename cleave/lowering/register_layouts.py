@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 from cleave.bindings import ir
 from cleave.errors import CleaveError
 from cleave.lowering import encodings, tt
-from cleave.lowering.encodings import Encoding, LeftOperand, Slice
+from cleave.lowering.encodings import Blocked, Encoding, LeftOperand, Slice
 from cleave.lowering.exchange import GATHER, PART
 from cleave.lowering.outgoing import STORE
 
@@ -86,29 +86,27 @@ class Layouts:
         if op.name in FREE or op.name == "scf.for":
             return None
         if op.name == "tt.reduce":
-            return Slice(_axis(op), self._reduced(op.operands[0]))
+            return Slice(_axis(op), self._reduced(op.operands[0], _axis(op)))
         if op.name == "tt.expand_dims":
             return self._expanded(op)
         if op.name == "tt.trans":
             raise CleaveError("a tile is transposed in registers")
         found = [self.natural[operand] for operand in op.operands if operand in self.natural]
-        return found[0] if found else None
+        spread = op.name == "tt.broadcast" and found and isinstance(found[0], Blocked)
+        return found[0] if found and not spread else None  # a column's threads are too few for what it becomes
 
-    def _reduced(self, tile: ir.Value) -> Encoding:
+    def _reduced(self, tile: ir.Value, axis: int) -> Encoding:
         if tile in self.natural:
             return self.natural[tile]
-        encoding = encodings.default(tt.shape_of(tile))
+        encoding = encodings.reduced(tt.shape_of(tile), axis)
         if tile not in self.resident:
             self.natural[tile] = encoding
         return encoding
 
     def _expanded(self, op: ir.Operation) -> Encoding | None:
+        """What is no slice along its axis changes its layout for what needs it."""
         source = self.natural.get(op.operands[0])
-        if source is None:
-            return None
-        if isinstance(source, Slice) and source.dim == _axis(op):
-            return source.parent
-        return encodings.default(tt.shape_of(op.results[0]))
+        return source.parent if isinstance(source, Slice) and source.dim == _axis(op) else None
 
     # --- what is wanted ---
 

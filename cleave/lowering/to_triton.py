@@ -158,6 +158,8 @@ def _wait(kernel: KernelBuilder, op: ir.Operation) -> None:
 
 
 def _group_barrier(kernel: KernelBuilder, op: ir.Operation) -> None:
+    if COPIES in kernel.func.attributes:  # a producer has no part in what follows
+        kernel.memory.descriptors = None
     counters, group, count = kernel.memory_ref(op.operands[0]), kernel.scalar(op.operands[1]), op.operands[2]
     counter = tt.addptr(counters.pointer, kernel.scalars.widened(group))
     members = kernel.scalars.arith("minui", kernel.scalar(count), kernel.scalars.constant(2**30))

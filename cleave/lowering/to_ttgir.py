@@ -32,6 +32,7 @@ from cleave.lowering.kernel_builder import (
     STORED,
     Surroundings,
 )
+from cleave.lowering.meeting import multiplies_behind
 from cleave.lowering.outgoing import STORE, outgoing_of
 from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Copying, Producer, Row, following
@@ -66,6 +67,8 @@ def lower_warp_specialised(func: ir.Operation, around: Surroundings, form: Form)
     CleaveError, with the reason, for what has no such form; nothing is left behind then.
     """
     found: list[_Module] = []
+    if division.barrier_of(func):  # all blocks run at once, and write what others read
+        form = replace(form, persistent=False, stored_by_copies=False)
     try:
         reasons: list[CleaveError] = []
         for group in _alternatives(func):
@@ -205,7 +208,8 @@ class _Module:
         turns = self._turns() if rotated else 0
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
         ahead = self.form.ahead and bool(exchanges)
-        self.kernel = Kernel(self.block, layouts, self.rings, stores, turns, run_on, rotated, ahead, exchanges)
+        agreed = turns, run_on, rotated, ahead, exchanges, divided.parts
+        self.kernel = Kernel(self.block, layouts, self.rings, stores, *agreed)
 
     def _budget(self) -> Budget:
         copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}
@@ -249,6 +253,8 @@ class _Module:
         """CleaveError for what the partitions cannot do."""
         ops = _walk(self.function)
         dots = [op for op in ops if op.name == "tt.dot"]
+        if multiplies_behind(ops):
+            raise CleaveError("blocks that have met multiply, for which nothing is copied")
         looping = [load for load in self.loads if tt.parent(load).name == "scf.for"]
         if not dots or not looping:
             raise CleaveError("no loop of it multiplies tiles that can be copied")

@@ -10,7 +10,10 @@ where a copy is to write, as a deadlock, or as an error where the rules of the h
 - a copy to memory begins only behind a fence, and what it copies is not changed before it was waited for;
 - a barrier has no more arrivals in a phase than its count;
 - the result of a product is used, other than as an accumulator, when it has been waited for;
-- all that come to a named barrier give it one number of threads.
+- all that come to a named barrier give it one number of threads;
+- a block comes to a barrier of blocks when its partition knows, from barriers, of all writes to memory before.
+
+While a partition waits for other blocks these may go on, whatever else of its own could.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
@@ -25,76 +28,9 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.runtime.ttgir_races import Clock, Races, Shared
+from cleave.runtime.ttgir_barriers import WARPGROUP, Barrier, Filling, NamedBarrier
+from cleave.runtime.ttgir_races import Races, Shared
 from cleave.runtime.ttir_numbers import DType, poison
-
-_WARPGROUP = 128  # threads
-
-
-@dataclass(eq=False)
-class Barrier:
-    """An mbarrier: a phase ends when ``count`` have arrived and as many bytes have come as were expected."""
-
-    count: int = 0
-    arrived: int = 0
-    bytes: int = 0
-    phase: int = 0
-    fillings: list[Filling] = field(default_factory=list["Filling"])  # of which it has said that they are there
-    clock: Clock = field(default_factory=Clock)  # of those that have arrived
-
-    def arrive(self, count: int) -> None:
-        if self.count == 0:
-            raise CleaveError("a barrier is used that was not initialised")
-        self.arrived += count
-        if self.arrived > self.count:
-            raise CleaveError(f"{self.arrived} arrivals in one phase of a barrier for {self.count}")
-        self._end()
-
-    def come(self, size: int) -> None:
-        self.bytes -= size
-        self._end()
-
-    def _end(self) -> None:
-        if self.arrived == self.count and self.bytes == 0:
-            self.arrived, self.phase = 0, self.phase + 1
-
-    def is_over(self, parity: int) -> bool:
-        """Whether the phase of this parity is over; the one before the first counts as over."""
-        return self.phase & 1 != parity & 1
-
-
-@dataclass(eq=False)
-class Filling:
-    """What threads copy to a buffer. ``seen`` and ``fenced``: partitions that waited for it, and had a fence then."""
-
-    write: Callable[[], None]
-    done: bool = False
-    seen: set[int] = field(default_factory=set[int])
-    fenced: set[int] = field(default_factory=set[int])
-
-    def carry_out(self) -> None:
-        if not self.done:
-            self.done = True
-            self.write()
-
-
-@dataclass(eq=False)
-class NamedBarrier:
-    """One of the hardware's: it opens when so many threads have come, and is then as before."""
-
-    come: int = 0
-    opened: int = 0
-    threads: int = 0
-    clock: Clock = field(default_factory=Clock)  # of those that have come
-    open_clock: Clock = field(default_factory=Clock)  # of those with which it opened last
-
-    def arrive(self, threads: int) -> None:
-        if self.come and threads != self.threads:
-            raise CleaveError(f"a barrier for {threads} threads is one for {self.threads} elsewhere")
-        self.come, self.threads = self.come + _WARPGROUP, threads
-        if self.come >= threads:
-            self.come, self.opened = 0, self.opened + 1
-            self.open_clock, self.clock = self.clock, {}
 
 
 @dataclass(eq=False)
@@ -133,12 +69,13 @@ class Outgoing:
 @dataclass(eq=False)
 class _Partition:
     number: int
-    threads: int = _WARPGROUP
+    threads: int = WARPGROUP
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     products: list[InFlight] = field(default_factory=list[InFlight])
     stores: list[Outgoing] = field(default_factory=list[Outgoing])
     fillings: list[Filling] = field(default_factory=list[Filling])  # that may not be there
     blocked: Callable[[], bool] | None = None  # whether it could go on
+    elsewhere: bool = False  # whether that is for other blocks to say
     done: bool = False
 
 
@@ -162,26 +99,44 @@ class ThreadBlock:
         self.named: dict[int, NamedBarrier] = {}
         self.races = Races()
         self.failure: BaseException | None = None
-        self.ended = threading.Semaphore(0)
+        self.threads: list[threading.Thread] = []
+        self.control = threading.Semaphore(0)  # of whoever runs the block
+        self.moved = False  # since it was last given control
+        self.sends = False  # whether copies to memory were started
 
     # --- partitions ---
 
-    def run(self, bodies: Sequence[Callable[[], None]], warps: Sequence[int]) -> None:
-        """Run the partitions, of so many ``warps`` each, to their ends."""
+    def begin(self, bodies: Sequence[Callable[[], None]], warps: Sequence[int]) -> None:
+        """The partitions, of so many ``warps`` each."""
         self.partitions = [_Partition(number, 32 * count) for number, count in enumerate(warps)]
         pairs = list(zip(self.partitions, bodies, strict=True))
-        threads = [threading.Thread(target=self._partition, args=pair, daemon=True) for pair in pairs]
-        for thread in threads:
+        self.threads = [threading.Thread(target=self._partition, args=pair, daemon=True) for pair in pairs]
+        for thread in self.threads:
             thread.start()
+
+    def advance(self) -> bool:
+        """Run the partitions until they end, or other blocks are to go on; whether they have ended."""
+        self.moved = False
         self._next()
-        for thread in threads:
-            thread.join()
-        self.partitions = [_Partition(0)]
-        self.current = self.partitions[0]
+        self.control.acquire()
+        if not all(partition.done for partition in self.partitions):
+            return False
         if self.failure is not None:
             raise self.failure
         if self.copies:
             raise CleaveError("a copy is not waited for before the block ends")
+        return True
+
+    def end(self) -> None:
+        """Of partitions that have not ended, too."""
+        if not all(partition.done for partition in self.partitions):
+            self.failure = self.failure or CleaveError("the block is given up")
+            self._next()
+            self.control.acquire()
+        for thread in self.threads:
+            thread.join()
+        self.partitions = [_Partition(0)]
+        self.current = self.partitions[0]
 
     def _partition(self, partition: _Partition, body: Callable[[], None]) -> None:
         partition.turn.acquire()
@@ -204,9 +159,14 @@ class ThreadBlock:
         while self.events and self.random.random() < 0.3:
             self._event()
         waiting = [p for p in self.partitions if not p.done]
+        elsewhere = self.failure is None and any(p.elsewhere for p in waiting)
         while waiting:
             ready = [p for p in waiting if self.failure or p.blocked is None or p.blocked()]
+            if elsewhere and (not (ready or self.events) or self.random.random() < 0.3):
+                self.moved |= bool(ready or self.events)
+                break
             if ready:
+                self.moved = True
                 self.current = self.random.choice(ready)
                 self.current.turn.release()
                 return
@@ -215,6 +175,7 @@ class ThreadBlock:
                 continue
             text = f"partitions {[p.number for p in waiting]} wait for barriers that nothing completes"
             self.failure = CleaveError(text)
+        self.control.release()
 
     def _event(self) -> None:
         event = self.events.pop(self.random.randrange(len(self.events)))
@@ -223,17 +184,17 @@ class ThreadBlock:
         except BaseException as error:
             self.failure = self.failure or error
 
-    def pause(self, ready: Callable[[], bool] | None = None) -> None:
-        """Let others go on; come back when ``ready``."""
+    def pause(self, ready: Callable[[], bool] | None = None, *, elsewhere: bool = False) -> None:
+        """Let others go on, of other blocks if it is for these to make it so; come back when ``ready``."""
         partition = self.current
         if len(self.partitions) == 1:
             if ready is not None and not ready():
                 raise CleaveError("a wait outside the partitions for what has not happened")
             return
-        partition.blocked = ready
+        partition.blocked, partition.elsewhere = ready, elsewhere
         self._next()
         partition.turn.acquire()
-        partition.blocked = None
+        partition.blocked, partition.elsewhere = None, False
         if self.failure is not None:
             raise _Ended
 
@@ -252,6 +213,18 @@ class ThreadBlock:
         """At one in shared memory."""
         self.races.publish(self.current.number, barrier.clock)
         barrier.arrive(count)
+
+    def wrote(self) -> None:
+        """This partition's threads to memory."""
+        self.races.wrote(self.current.number)
+
+    def check_ordered(self) -> None:
+        """Whether others may be told that the block has written what it has."""
+        late = self.races.unknown_to(self.current.number)
+        if late:
+            raise CleaveError(f"a block comes to a barrier of blocks before what partitions {late} wrote is known of")
+        if self.sends:
+            raise CleaveError("a block comes to a barrier of blocks after copies to memory, which nothing orders")
 
     # --- copies ---
 
@@ -347,6 +320,7 @@ class ThreadBlock:
         """Start a copy to memory, which ``write`` carries out."""
         if self.unfenced.get(key_of(buffer)):
             raise CleaveError("a copy to memory begins from a buffer that was written without a fence")
+        self.sends = True
         out = Outgoing(key_of(buffer), lambda: write(buffer))
         self.current.stores.append(out)
         self.events.append(out.carry_out)

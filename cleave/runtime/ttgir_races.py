@@ -40,6 +40,7 @@ class Races:
     def __init__(self) -> None:
         self.clocks: defaultdict[int, Clock] = defaultdict(Clock)
         self.regions: dict[int, list[_Region]] = {}
+        self.written: Clock = {}  # when partitions last wrote to memory
 
     # --- barriers ---
 
@@ -65,6 +66,15 @@ class Races:
         for region in (region for regions in self.regions.values() for region in regions):
             if region.writer >= 0 and self._is_over(partition, region.writer, region.written):
                 region.fences[partition] = self._now(partition)
+
+    # --- memory, which all blocks have ---
+
+    def wrote(self, partition: int) -> None:
+        self.written[partition] = self._now(partition)
+
+    def unknown_to(self, partition: int) -> list[int]:
+        """The partitions that have written what this one does not know to be over."""
+        return [other for other, time in self.written.items() if not self._is_over(partition, other, time)]
 
     # --- accesses ---
 

@@ -8,19 +8,20 @@ As in ``ttir_memory_rules``; layouts say nothing about values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.runtime.ttgir_machine import Barrier, InFlight, Shared, ThreadBlock
+from cleave.runtime.ttgir_barriers import Barrier
+from cleave.runtime.ttgir_machine import InFlight, Shared, ThreadBlock
 from cleave.runtime.ttir_frame import CompiledBlock, Frame, Step
 from cleave.runtime.ttir_ir import DescriptorType, OpaqueType, Operation, TensorType, Type
 from cleave.runtime.ttir_memory import Descriptor
 from cleave.runtime.ttir_memory_rules import Machine
 from cleave.runtime.ttir_numbers import DTYPES, Array, dot, dtype_of, poison
-from cleave.runtime.ttir_pauses import Wait
+from cleave.runtime.ttir_pauses import Pause, Wait
 from cleave.runtime.ttir_rule import Evaluate, Rule, attribute
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ def _copy_by_threads(op: Operation) -> Evaluate:
         machine.block.pause()
         if len(masked) > 1 and np.any(np.asarray(masked[1])):
             raise CleaveError("a copy by threads writes 0 where its mask is false, and nothing else")
-        machine.block.copy_by_threads(buffer, lambda: machine.memory.load(pointers, dtype, *masked).reshape(shape))
+        machine.block.copy_by_threads(
+            buffer, lambda: machine.memory.load(pointers, dtype, *(masked or (None, None))).reshape(shape)
+        )
 
     return copy
 
@@ -280,12 +283,27 @@ class Partitioned(Wait):
         super().__init__(0)
         self.bodies, self.warps = bodies, warps
 
-    def arrive(self, frame: Frame) -> None:
-        pass
-
-    def leave(self, frame: Frame) -> None:
+    def carried_out(self, frame: Frame) -> Iterator[Pause]:
+        yield self
         block: ThreadBlock = frame[0].block
-        block.run([lambda body=body: body(frame) for body in self.bodies], self.warps)
+        block.begin([lambda body=body: body(frame) for body in self.bodies], self.warps)
+        try:
+            while not block.advance():
+                yield _Elsewhere(block.moved)
+        finally:
+            block.end()
+
+
+class _Elsewhere(Pause):
+    """A partition waits for other blocks."""
+
+    def __init__(self, moved: bool) -> None:
+        super().__init__(0)
+        self._moved = moved
+
+    @property
+    def moved(self) -> bool:
+        return self._moved
 
 
 def specialized(compiler: Compiler, op: Operation) -> Step:

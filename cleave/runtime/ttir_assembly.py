@@ -22,10 +22,10 @@ def arrive_at(barrier: int, threads: int) -> str:
     return f"bar.arrive {barrier}, {threads}; mov.b32 $0, 0;"
 
 
-GROUP_BARRIER = """{
+def _by_first_thread(around: str) -> str:
+    return f"""{{
 .reg .pred other, again;
-.reg .b32 thread, last, count;
-barrier.sync 0;
+.reg .b32 thread, last, count;{around}
 mov.u32 thread, %tid.x;
 setp.ne.u32 other, thread, 0;
 @other bra done;
@@ -37,13 +37,18 @@ ld.acquire.gpu.global.u32 count, [$1];
 setp.lt.u32 again, count, $2;
 @again bra spin;
 red.relaxed.gpu.global.inc.u32 [$1], last;
-done:
-barrier.sync 0;
+done:{around}
 mov.b32 $0, 0;
-}"""
+}}"""
+
+
+GROUP_BARRIER = _by_first_thread("\nbarrier.sync 0;")
 """Operand 1 is the address of a counter, operand 2 how many blocks meet there.
 
 Each block counts twice, when it arrives and when it goes on; ``inc`` puts the counter back to 0 the last time, so that
 it is ready for the next launch. None sees that 0 while it spins: the last time comes after all have gone on. The first
 ``barrier.sync`` orders the other threads' writes before the release, the second one their reads after the acquire.
+"""
+COUNT_BLOCK = _by_first_thread("")
+"""The same where some threads of a block take no part: those that do meet at a barrier of theirs before and behind it.
 """

@@ -78,6 +78,7 @@ def _store(op: Operation) -> Evaluate:
 
     def store(machine: Machine, pointer: Array, value: Array, mask: Array | None = None) -> tuple[()]:
         machine.memory.store(pointer, value, mask)
+        machine.block.wrote()
         return ()
 
     return store

@@ -37,9 +37,25 @@ class Pause:
     def leave(self, frame: Frame) -> None:
         pass
 
+    def carried_out(self, frame: Frame) -> Iterator[Pause]:
+        """Pauses until the program may go on; nothing where it may at once."""
+        self.arrive(frame)
+        while not self.is_ready(frame):
+            yield self
+        self.leave(frame)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the program has come further than at its last pause, beside waits for other launches."""
+        return False
+
 
 class Wait(Pause):
     """For the launches before this one."""
+
+    def carried_out(self, frame: Frame) -> Iterator[Pause]:
+        self.arrive(frame)
+        yield self
 
 
 class GroupBarrier(Pause):
@@ -89,6 +105,21 @@ def _meet(output: int, waits: bool, barrier: int, threads: int) -> Step:
     return step
 
 
+def _count_block(output: int, address: int, count: int) -> Step:
+    """One partition's threads come to a barrier of blocks for all of them."""
+    barrier = GroupBarrier(output, address, count)
+
+    def step(frame: Frame) -> None:
+        block = frame[0].block
+        block.pause()
+        block.check_ordered()
+        barrier.arrive(frame)
+        block.pause(lambda: barrier.is_ready(frame), elsewhere=True)
+        barrier.leave(frame)
+
+    return step
+
+
 def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partitioned: bool = False) -> Step:
     """The step of one of the texts of ``ttir_assembly``; CleaveError for any other.
 
@@ -98,6 +129,8 @@ def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partit
     meeting = _MEETING.fullmatch(text)
     if partitioned and meeting:
         return _meet(output, meeting[1] == "sync", int(meeting[2]), int(meeting[3]))
+    if partitioned and text == assembly.COUNT_BLOCK and len(inputs) == 2:
+        return _count_block(output, *inputs)
     if text in (assembly.TRIGGER, assembly.NOTHING) or (partitioned and text == assembly.WAIT):
         return _nothing(output)
     if text == assembly.WAIT:
@@ -115,11 +148,6 @@ def steps_of(block: CompiledBlock, frame: Frame) -> Iterator[Pause]:
             if not isinstance(step, Pause):
                 step(frame)
                 continue
-            step.arrive(frame)
-            if isinstance(step, Wait):
-                yield step
-            while not step.is_ready(frame):
-                yield step
-            step.leave(frame)
+            yield from step.carried_out(frame)
     except Exception as error:
         raise explained(error, block.owners[id(step)]) from error

@@ -66,7 +66,7 @@ class Programs:
                 while (pause := next(run, None)) is not None:
                     if stop_at_wait or not isinstance(pause, Wait):
                         self._paused.append((place, run))
-                        return moved
+                        return moved or pause.moved
                     moved = True
         except CleaveError as error:
             note = f"in program {place} of the grid {self.grid}"

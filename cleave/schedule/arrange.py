@@ -11,21 +11,23 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cleave.schedule.cost import Cost, cost_of, known_of, workload
+from cleave.schedule.cost import Cost, kernel_cost, known_of, specialised_cost, workload
 from cleave.schedule.overlap import overlapping, triggering
 from cleave.schedule.product import is_product, written
 from cleave.schedule.region import region_of
 from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes
 from cleave.schedule.share import Pair, Shared, emit_shared
-from cleave.schedule.tile_program import Launch, TileProgram
+from cleave.schedule.tile_program import Kernel, Launch, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
+from cleave.schedule.warp_specialised import specialised_form
 
 TILINGS = 12
 """Candidates for the parts that are tried as one launch with their combination."""
 MOST_UNITS = 64
 PER_THREAD = 32
 """Elements of the parts that a thread combines at a time, at most."""
-WARP = 32
+WARP, CONSUMER = 32, 4
+"""Threads of a warp, and warps of one that computes."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +107,25 @@ class _Arrangement:
         found: list[_Choice] = []
         for candidate in self._tried(first):
             shared = self._emitted(pair, candidate, self._units(pair, candidate))
-            kernel = shared.emitted.kernel
-            work = workload(kernel, self.sizes, known_of(self.graph))
-            cost = cost_of(work, kernel.num_stages, kernel.num_warps, self.options.target)
-            if cost.fits(self.options.target) and cost.waves <= 1:
+            cost = self._cost(shared.emitted.kernel)
+            if cost and cost.fits(self.options.target) and cost.waves <= 1:
                 found.append(_Choice(first, shared, cost))
         return min(found, key=lambda choice: choice.cost.running, default=None)
 
+    def _cost(self, kernel: Kernel) -> Cost | None:
+        """None for a kernel that has not the form that it is to have."""
+        known, target = known_of(self.graph), self.options.target
+        if kernel.warp_specialised:
+            work = workload(kernel, self.sizes, known)
+            form = specialised_form(kernel, work, known, target)
+            return specialised_cost(work, form, target) if form else None
+        return kernel_cost(kernel, self.sizes, target, known)
+
     def _tried(self, first: int) -> list[Candidate]:
-        plain = [c for c in self.scheduled.candidates[first] if not c.warp_specialised]  # they meet at a barrier
-        fitting = [c for c in plain if c.cost.fits(self.options.target) and not c.rejected]
+        """Of the form that the launch has."""
+        form = self.plain.launches[first].kernel.warp_specialised
+        alike = [c for c in self.scheduled.candidates[first] if c.warp_specialised == form]
+        fitting = [c for c in alike if c.cost.fits(self.options.target) and not c.rejected]
         return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
 
     def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:
@@ -122,6 +133,7 @@ class _Arrangement:
         shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, fusion)
         kernel, own = shared.emitted.kernel, candidate.kernel
         kernel = replace(kernel, num_warps=own.num_warps, num_stages=own.num_stages, descriptors=own.descriptors)
+        kernel = replace(kernel, warp_specialised=own.warp_specialised)
         return replace(shared, emitted=replace(shared.emitted, kernel=kernel))
 
     def _units(self, pair: Pair, candidate: Candidate) -> Tiling:
@@ -132,10 +144,13 @@ class _Arrangement:
         """
         grid, members = candidate.tiling.grid, pair.members
         blocks = math.prod(-(-self._size(pair, dim) // grid[dim]) for dim in members)
+        warps = candidate.kernel.num_warps
+        if candidate.warp_specialised:  # each consumer has units of its own
+            blocks, warps = blocks * warps // CONSUMER, CONSUMER
         reduced = dict.fromkeys(self._reduced(pair), 1)
         reduced |= {dim: min(32, 1 << max(0, self._size(pair, dim) - 1).bit_length()) for dim in members}
         units = {dim: grid[dim] for dim in pair.combine.parallel}
-        most = PER_THREAD * WARP * candidate.kernel.num_warps // math.prod(reduced[dim] for dim in members)
+        most = PER_THREAD * WARP * warps // math.prod(reduced[dim] for dim in members)
         count, wanted = 1, min(blocks, MOST_UNITS)
         for dims in (pair.combine.parallel[:-1], pair.combine.parallel[-1:]):
             for dim in itertools.cycle(dims):

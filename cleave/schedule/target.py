@@ -61,7 +61,7 @@ class Target:
     shared_bandwidth: float = 200e9
     element_time: float = 0.12e-9
     overlap_saving: float = 0.5e-6
-    barrier_latency: float = 5e-6
+    barrier_latency: float = 2.5e-6
     described_block_bandwidth: float = 66e9
     described_l2_bandwidth: float = 11e12
     line_bandwidth: float = 110e9

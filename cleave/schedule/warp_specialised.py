@@ -6,6 +6,7 @@ tilings can be ranked for this form: those that are best for it are not those th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -169,8 +170,11 @@ class _Tiles:
     vectors of so many bytes."""
 
     def __init__(self, kernels: Sequence[Kernel], described: Set[Ref], by_threads: Mapping[Ref, int]) -> None:
-        self.kernels, self.by_threads, self.copied = kernels, by_threads, described | by_threads.keys()
         self.everything = [instruction for kernel in kernels for instruction in kernel.body.walk()]
+        self.ahead = list(itertools.takewhile(lambda i: i.op != "group_barrier", self.everything))
+        behind = {i.result for i in self.everything[len(self.ahead) :] if i.op in LOADS}
+        self.kernels, self.by_threads = kernels, by_threads
+        self.copied = (described | by_threads.keys()) - behind
         self.products = [i for i in self.everything if is_matrix_product(i)]
         self.loops = [i.body for i in self.everything if i.body] or [kernel.body for kernel in kernels]
 
@@ -179,10 +183,10 @@ class _Tiles:
     def divisions(self) -> tuple[list[Division], ...]:
         """In groups, in the order in which they are tried (as ``lowering/division.py`` does): in two or three, along
         the longest dims first; not at all; in two with products in parts that are exchanged; with some that both
-        compute."""
-        refused = {name for i in self.everything for name in self._kept_whole(i)}
-        shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.everything if _is_shared_out(i)]
-        stored = [i.operands[0] for i in self.everything if i.op == "store"]
+        compute. What blocks do when they have met is divided otherwise, and they divide no columns."""
+        refused = {name for i in self.ahead for name in self._kept_whole(i)}
+        shared_out = [i.operands[0] if i.op == "store" else i.result for i in self.ahead if _is_shared_out(i)]
+        stored = [i.operands[0] for i in self.ahead if i.op == "store"]
         every = {(dim.name, dim.size.value or 1) for ref in shared_out for dim in ref.tile.dims}
         extents = dict(every)
         refused |= {name for name, extent in every if extents[name] != extent}
@@ -193,7 +197,7 @@ class _Tiles:
                 continue
             if all(name in ref.names for ref in shared_out) and extent % consumers == 0:
                 shared.append(Division(consumers, name))
-            elif any(name in ref.names for ref in stored) and extent % 2 == 0:
+            elif any(name in ref.names for ref in stored) and extent % 2 == 0 and self.ahead == self.everything:
                 repeating.append(Division(2, name, repeats=True))
         exchanging = [
             replace(each, exchanged=name)
@@ -223,8 +227,8 @@ class _Tiles:
         some = any(load.result in self.copied for load in within)
         multiplied = {operand for product in self.products for operand in product.operands}
         pointers = any(load.result in multiplied - self.copied for load in within)
-        meets = any(i.op == "group_barrier" for i in self.everything)
-        return bool(self.products) and some and not pointers and not meets and all(
+        late = any(is_matrix_product(i) for i in self.everything[len(self.ahead) :])
+        return bool(self.products) and some and not pointers and not late and all(
             self._is_warpgroups(product, division) for product in self.products
         )  # fmt: skip
 

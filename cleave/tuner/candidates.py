@@ -48,6 +48,9 @@ ALGORITHMS, LATER = 2, 1.05
 the one before it."""
 LIBRARY = 3
 """Of so many candidates one has a library's products, where there are enough of these."""
+BOTH = 4
+"""Of so many candidates one is there as two launches and as one, where its second launch can be part of the first."""
+ONE_LAUNCH = ", in one launch"
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.15
 """How many times as long a program counts to take for each one before it of the same alternative whose kernels write
 the same values to memory, and for each one with the same tiles: what the model misjudges it misjudges in all alike."""
@@ -172,7 +175,7 @@ def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleO
         seconds = program_cost(program, {**sizes, **graph.extents, **program.choices}, options.target)
         seconds *= max(candidate.doubt for candidate in chosen)
         described, parts = tuple(map(_described, chosen)), _parts(program.choices)
-        each = replace(scheduled, program=program)
+        each = replace(scheduled, program=program, candidates=tuple((candidate,) for candidate in chosen))
         yield Choice(index, described, parts, each, seconds, (index, place), tiles, form)
 
 
@@ -268,20 +271,38 @@ def _lowered_choices(
     Of equal modules the first: alternatives may have a program in common.
     """
     found: dict[str, tuple[str, ir.Module]] = {}
-    programs = 0
+    programs, both = 0, count // BOTH
     for choice in ranked:
-        program = arranged(choice.scheduled, replace(options, library=choice.library))
-        if choice.warp_specialised:
-            modules = list(_specialised(program, choice.label, ctx, forms))
-            forms = forms[:1] if modules else forms
-        else:
-            modules = [(choice.label, _lowered(program, LowerToTriton(), ctx))]
-        programs += any(str(module) not in found for _, module in modules)
-        for label, module in modules:
-            found.setdefault(str(module), (label, module))
+        arrangements = list(_arranged(choice, options))[: 2 if both and programs + 1 < count else 1]
+        both -= len(arrangements) > 1
+        for label, program in arrangements:
+            if choice.warp_specialised:
+                modules = list(_specialised(program, label, ctx, forms))
+                forms = forms[:1] if modules else forms
+            else:
+                modules = [(label, _lowered(program, LowerToTriton(), ctx))]
+            programs += any(str(module) not in found for _, module in modules)
+            for name, module in modules:
+                found.setdefault(str(module), (name, module))
         if programs == count:
             break
     return list(_told_apart(found.values()))
+
+
+def _arranged(choice: Choice, options: ScheduleOptions) -> Iterator[tuple[str, TileProgram]]:
+    """The program as is predicted to be faster, and the other way: a split in one launch, or in two that overlap."""
+    options = replace(options, library=choice.library)
+    program = arranged(choice.scheduled, options)
+    meets = _meets(program)
+    yield choice.label + ONE_LAUNCH * meets, program
+    if options.combine == "auto":
+        other = arranged(choice.scheduled, replace(options, combine="pdl" if meets else "share"))
+        if _meets(other) != meets:
+            yield choice.label + ONE_LAUNCH * (not meets), other
+
+
+def _meets(program: TileProgram) -> bool:
+    return any(launch.cooperative for launch in program.launches)
 
 
 def _told_apart(programs: Iterable[tuple[str, ir.Module]]) -> Iterator[tuple[str, ir.Module]]:
