@@ -20,6 +20,7 @@ from cleave.schedule.share import Pair, Shared, emit_shared
 from cleave.schedule.tile_program import Kernel, Launch, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.warp_specialised import specialised_form
+from cleave.schedule.whole_operands import with_whole_operands
 
 TILINGS = 12
 """Candidates for the parts that are tried as one launch with their combination."""
@@ -61,7 +62,8 @@ class _Arrangement:
         if self.options.combine != "plain" and self.options.target.overlaps_launches:
             launches = overlapping(launches)
         counters = tuple(choice.shared.counters for choice in choices)
-        return replace(self.plain, launches=tuple(self._merged(launches, choices)), counters=counters)
+        made = (with_whole_operands(launch, self.graph.extents) for launch in self._merged(launches, choices))
+        return replace(self.plain, launches=tuple(made), counters=counters)
 
     def _launches(self) -> tuple[Launch, ...]:
         """One after the other; plain products are a library's if that is asked for."""

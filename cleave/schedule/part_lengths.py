@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cleave.dialects.dims import Dim, Facts, Size
-from cleave.dialects.graph import Graph
+from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.free_symbols import free_symbols
 
-UNIT = 16
-"""Elements that parts are multiples of: vectors of one byte each, and sectors of memory of f16."""
+UNIT, TILE = 16, 128
+"""Elements that parts are multiples of: vectors of one byte each, and sectors of memory of f16; of long dims as many as
+tiles of them have, which then lie in one part each."""
+MANY = 32
+"""Of so many units at least a dim is long: as many parts could have the same length."""
 
 
 def in_whole_vectors(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -24,7 +27,18 @@ def in_whole_vectors(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     CleaveError for a unit or a number of parts of ``sizes`` against the facts.
     """
     given, units = given_units(graph, sizes), _units(graph)
-    return graph.with_sizes({unit: given.get(unit, UNIT) for unit in sorted(units)}) if units else graph
+    usual = {unit: _usual(unit, graph, sizes) for unit in sorted(units - given.keys())}
+    return graph.with_sizes({**given, **usual}) if units else graph
+
+
+def _usual(unit: str, graph: Graph, sizes: Mapping[str, int]) -> int:
+    """That of a split dim whose size is known, and of no others."""
+    known = {**sizes, **graph.extents}
+    splits = [value for value in graph.topological() if value.op == "split"]
+    wholes = [split.operands[0].size(split.attrs["dim"]) for split in splits if unit in _factors(_length_of(split))]
+    if not wholes or not all(whole.symbols <= known.keys() for whole in wholes):
+        return UNIT
+    return TILE if min(whole.evaluate(known) for whole in wholes) >= MANY * TILE else UNIT
 
 
 def given_units(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -36,8 +50,11 @@ def given_units(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def part_lengths(graph: Graph) -> list[Size]:
     """Elements of the parts of each split."""
-    splits = [value for value in graph.topological() if value.op == "split"]
-    return [split.size(Dim.parse(split.attrs["into"][1]).name) for split in splits]
+    return [_length_of(value) for value in graph.topological() if value.op == "split"]
+
+
+def _length_of(split: Value) -> Size:
+    return split.size(Dim.parse(split.attrs["into"][1]).name)
 
 
 def _check(facts: Facts, symbol: str, value: int) -> None:
