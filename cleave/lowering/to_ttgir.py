@@ -178,9 +178,9 @@ class _Module:
         described = self._described()
         hints = {argument.value: _divisor(argument.hint) for argument in self.arguments}
         hints |= {self.first: divided.extent} if self.first else {}
-        pointers = [op for op in _walk(self.function) if op.name == copied_loads.LOAD]
+        pointers = [op for op in ops_inside(self.function) if op.name == copied_loads.LOAD]
         self.vectors = copied_loads.copied_loads(pointers, hints)
-        ops = _walk(self.function)
+        ops = ops_inside(self.function)
         self.loads = [op for op in ops if op in described or _result(op) in self.vectors]
         self.resident = resident_values([*self.loads, *(op for op in ops if op.name == GATHER)])
         self._check()
@@ -214,13 +214,13 @@ class _Module:
     def _budget(self) -> Budget:
         copied = {self.rings[load.results[0]]: load for load in self.loads if load.results[0] in self.vectors}
         vectors = {load: self.vectors[load.results[0]] for load in copied.values()}
-        branches = [op for op in _walk(self.function) if op.name == "scf.if"]
+        branches = [op for op in ops_inside(self.function) if op.name == "scf.if"]
         branching = any(is_within(load, branch) for branch in branches for load in self.loads)
         return budget(self.divided.parts, vectors, branching=branching)
 
     def _described(self) -> list[ir.Operation]:
         """Through descriptors, without those of a part of what another one loads: these become views of it."""
-        loads = [op for op in _walk(self.function) if op.name == LOAD]
+        loads = [op for op in ops_inside(self.function) if op.name == LOAD]
         first = self.first
         if first is None:
             return loads
@@ -238,7 +238,7 @@ class _Module:
 
     def _turns(self) -> int:
         """How many consumers take turns."""
-        loops = [op for op in _walk(self.function) if op.name == "scf.for"]
+        loops = [op for op in ops_inside(self.function) if op.name == "scf.for"]
         parts = self.divided.parts
         wanted = self.form.in_turn and parts > 1
         return parts if wanted and any(takes_turns(loop, self.resident) for loop in loops) else 0
@@ -251,7 +251,7 @@ class _Module:
 
     def _check(self) -> None:
         """CleaveError for what the partitions cannot do."""
-        ops = _walk(self.function)
+        ops = ops_inside(self.function)
         dots = [op for op in ops if op.name == "tt.dot"]
         if multiplies_behind(ops):
             raise CleaveError("blocks that have met multiply, for which nothing is copied")
@@ -267,7 +267,7 @@ class _Module:
 
     def operand_traffic(self) -> int:
         """Elements that a consumer's products read from shared memory, each once."""
-        return sum(operands_read(op) for op in _walk(self.function) if op.name == "tt.dot")
+        return sum(operands_read(op) for op in ops_inside(self.function) if op.name == "tt.dot")
 
     # --- the module ---
 
@@ -372,17 +372,6 @@ class _Module:
         """What is passed, and the sizes that a partition makes by itself."""
         made = {a.value: _MADE[a.text](self.divided, part) for a in self.arguments if a.text in _MADE}
         return {**given, **made}
-
-
-def _walk(op: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        found.append(inner)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def _carried(op: ir.Operation) -> int:
