@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
@@ -273,7 +274,7 @@ def _lowered_choices(
     found: dict[str, tuple[str, ir.Module]] = {}
     programs, both = 0, count // BOTH
     for choice in ranked:
-        arrangements = list(_arranged(choice, options))[: 2 if both and programs + 1 < count else 1]
+        arrangements = list(islice(_arranged(choice, options), 2 if both and programs + 1 < count else 1))
         both -= len(arrangements) > 1
         for label, program in arrangements:
             if choice.warp_specialised:
