@@ -67,8 +67,7 @@ class Kernel:
 
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
-    ``rotated``: whether loops may be; ``ahead``: or products be started an iteration ahead. ``exchanges``: where
-    consumers exchange tiles. ``consumers``: how many there are.
+    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles. ``consumers``: how many there are.
     """
 
     block: ir.Block
@@ -78,7 +77,6 @@ class Kernel:
     turns: int = 0
     run_on: bool = False
     rotated: bool = True
-    ahead: bool = False
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
     consumers: int = 1
 

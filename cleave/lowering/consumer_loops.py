@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleave.bindings import ir
 from cleave.lowering import tt
 from cleave.lowering.consumer import Consumer, Held, Place, Product, Scope
-from cleave.lowering.loop_plan import LoopPlan, are_movable, plan_ahead, plan_of
+from cleave.lowering.loop_plan import LoopPlan, are_movable, plan_of
 from cleave.lowering.register_layouts import is_tile, views_of
 from cleave.lowering.rings import Ring, State, slot_before
 from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
@@ -20,8 +20,7 @@ def nested(consumer: Consumer, op: ir.Operation) -> None:
     if op.name == "scf.if":
         _Branches(consumer, op).emit()
         return
-    planned = plan_of if consumer.kernel.rotated else plan_ahead if consumer.kernel.ahead else None
-    plan = planned(op, consumer.layouts.resident) if planned else None
+    plan = plan_of(op, consumer.layouts.resident) if consumer.kernel.rotated else None
     if plan is None:
         _InOrder(consumer, op).emit()
     else:
@@ -307,13 +306,10 @@ class _Rotated(_Loop):
         now.values[self.index] = index
         for place, number in enumerate(self.early):
             self.bind(now, self.arguments[number], number, given[place])
-        if self.plan.behind:
-            self.late(before)
         consumer.scope = now
         started, rest = started_first(self.plan.first)
         self.begin(started)
-        if not self.plan.behind:
-            self.late(before)
+        self.late(before)
         self.give_turn()
         consumer.scope = now
         consumer.ops(rest)
@@ -393,5 +389,4 @@ class _Rotated(_Loop):
 
     def late_readers(self, load: ir.Value) -> int:
         views = views_of(load)
-        late = (op for op in self.plan.late if op.name == "tt.dot")
-        return sum(any(operand in views for operand in op.operands) for op in late)
+        return sum(any(operand in views for operand in op.operands) for op in self.plan.late)

@@ -15,7 +15,6 @@ class Form:
     ``in_turn``: consumers take turns at the tensor cores in loops that compute between products.
     ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
     iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
-    ``ahead``: where consumers exchange tiles, the next iteration's first products are started behind the last ones.
     """
 
     persistent: bool = True
@@ -23,7 +22,6 @@ class Form:
     in_turn: bool = True
     stored_by_copies: bool = True
     run_on: bool = False
-    ahead: bool = False
 
     @property
     def label(self) -> str:

@@ -26,10 +26,7 @@ _KEPT = ("scf.for", "scf.if", "tt.store", "tt.elementwise_inline_asm")
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """The ops of a rotated loop's body, each part in order; loads into shared memory are made when they are needed.
-
-    ``behind``: the first products of an iteration come behind the late part of the one before.
-    """
+    """The ops of a rotated loop's body, each part in order; loads into shared memory are made when they are needed."""
 
     invariant: tuple[ir.Operation, ...]
     first: tuple[ir.Operation, ...]
@@ -37,7 +34,6 @@ class LoopPlan:
     late: tuple[ir.Operation, ...]
     finish: tuple[ir.Operation, ...]
     late_yields: tuple[int, ...]  # positions of what the late part carries on
-    behind: bool = False
 
 
 def plan_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
@@ -50,12 +46,6 @@ def plan_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
 def are_movable(ops: Iterable[ir.Operation]) -> bool:
     """Whether their order is one of values alone."""
     return not any(op.name in _KEPT for op in ops)
-
-
-def plan_ahead(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
-    """The products of an iteration that wait for no other are started in the one before, right behind its last ones.
-    None where they need what that carries, or there are no others; or as for ``plan_of``."""
-    return None if "tt.num_stages" in loop.attributes else _Body(loop, resident).plan_ahead()
 
 
 class _Body:
@@ -78,19 +68,6 @@ class _Body:
         if any(dot in late for dot in early) or self._late_of_late(late_dots):
             return None
         return self._parts(late_dots, late, carried)
-
-    def plan_ahead(self) -> LoopPlan | None:
-        early = [dot for dot in self.dots if not self._needs_another(dot)]
-        if not are_movable(self.ops) or not early or len(early) == len(self.dots):
-            return None
-        made = {dot.results[0] for dot in early}
-        first = [op for op in self.ops if op in early or any(self._follows(v, op.results) for v in made)]
-        if any(operand in self.arguments for op in first for operand in op.operands):
-            return None
-        rest = [op for op in self.ops if op not in first]
-        started = rest.index(next(op for op in reversed(rest) if op.name == "tt.dot")) + 1
-        every = tuple(range(len(self.yielded)))
-        return LoopPlan((), tuple(first), (), tuple(rest[:started]), tuple(rest[started:]), every, behind=True)
 
     def _needs_another(self, dot: ir.Operation) -> bool:
         """Whether what it multiplies, or adds to after some other op, follows from another product."""

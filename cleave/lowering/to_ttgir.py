@@ -207,8 +207,7 @@ class _Module:
         rotated = not divided.repeats
         turns = self._turns() if rotated else 0
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
-        ahead = self.form.ahead and bool(exchanges)
-        agreed = turns, run_on, rotated, ahead, exchanges, divided.parts
+        agreed = turns, run_on, rotated, exchanges, divided.parts
         self.kernel = Kernel(self.block, layouts, self.rings, stores, *agreed)
 
     def _budget(self) -> Budget:

@@ -52,7 +52,7 @@ def latent_chain() -> Graph:
 
 
 @cache
-def lowered(graph: Graph, *, deferred: bool = False, ahead: bool = False) -> tuple[Candidate, LaunchPlan, KernelModule]:
+def lowered(graph: Graph, *, deferred: bool = False) -> tuple[Candidate, LaunchPlan, KernelModule]:
     """On the best tiling in which the consumers divide columns. ``deferred``: row sums are made behind the loops."""
     options = ScheduleOptions(sizes={"h": 128, "m": 128, "n": 1024}, warp_specialise=True)
     found = schedule(graph.deduplicated(), options)
@@ -62,7 +62,7 @@ def lowered(graph: Graph, *, deferred: bool = False, ahead: bool = False) -> tup
     with CTX, ir.Location.unknown():
         module = ir.Module.create()
         from_tile_program(with_candidates(found.program, [wanted]), module)
-        LowerToTtgir(chosen=True, ahead=ahead).apply(CTX, module)
+        LowerToTtgir(chosen=True).apply(CTX, module)
         assert module.operation.verify()
         (kernel,) = kernel_modules(module)
         return wanted, plan_of(module, graph.name, {kernel.name: kernel}), kernel
@@ -109,20 +109,6 @@ def test_products_are_shared_out() -> None:
     for first in (0, 32):
         assert f"offsets = array<i32: {first}, 0>" in kernel.text
     assert kernel.text.count("bar.sync 11, 256") == 12
-
-
-def test_the_next_products_are_started_behind_the_last() -> None:
-    """Of an iteration, before the wait for those."""
-    _, _, kernel = lowered(latent_attention(), ahead=True)
-    found = re.findall(r'"(ttng.warp_group_dot(?:_wait)?)".*-> \(?tensor<64x(\d+)xf32', kernel.text)
-    assert found[:4] == [
-        ("ttng.warp_group_dot", "32"),
-        ("ttng.warp_group_dot_wait", "32"),
-        ("ttng.warp_group_dot", "256"),
-        ("ttng.warp_group_dot", "32"),
-    ]
-    for n in (150, 64):
-        assert max(errors(latent_attention(), {"h": 1, "m": 70, "n": n}, 0, ahead=True)) < 1e-2
 
 
 def two_products(dtype: str, *, factors: tuple[float, float] = (0.05, 0.05)) -> Graph:
