@@ -202,7 +202,7 @@ def _constant(x: ir.Value) -> float | None:
     if isinstance(owner, ir.Block):
         return None
     if owner.name != "cleave.constant":
-        return _folded(owner, owner.name.removeprefix("cleave."))
+        return _folded(owner.operation, owner.name.removeprefix("cleave."))
     return float(cleave.plain("number", owner.attributes["value"]))
 
 
