@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +21,16 @@ from cleave.errors import CleaveError
 _NEUTRAL = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf}
 
 
-def without_empty_parts(graph: Graph) -> Graph:
+def without_empty_parts(graph: Graph, finite: bool = False) -> Graph:
     """The graph in which parts that do not exist change no reduction; itself where none could.
 
+    ``finite``: whether what all parts share may be taken to be finite where it is a factor, as in splits of the search:
+    it moves factors into sums of parts, of which NaN may come with infinite ones anyway.
     CleaveError, located, for a reduction over a dim of which they are some elements here and there.
     """
     if not any(value.op == "split" for value in graph.topological()):
         return graph
-    return _Rewriter(graph).rewritten()
+    return _Rewriter(graph, finite).rewritten()
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ _ALL = _Parts({}, {})
 
 
 class _Rewriter:
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.facts = graph, graph.facts.given(graph.extents)
+    def __init__(self, graph: Graph, finite: bool) -> None:
+        self.graph, self.facts, self.finite = graph, graph.facts.given(graph.extents), finite
         self.parts: dict[Value, _Parts] = {}
         self.new: dict[Value, Value] = {}
         self.names = {dim.name for value in graph.topological() for dim in value.dims}
@@ -112,23 +114,25 @@ class _Rewriter:
         """The operands of a reduction with what changes nothing in it where a part does not exist."""
         kind, masked = value.attrs.get("kind", "sum"), list(operands)
         for dim in value.attrs["over"]:
-            empty = [_Empty(self.parts, dim).of(operand) for operand in value.operands]
-            number = next((i for i, each in enumerate(value.operands) if dim in self.parts[each].outer), None)
-            if number is None or _NEUTRAL[kind] in empty:
+            counts = [self.parts[each].outer[dim] for each in value.operands if dim in self.parts[each].outer]
+            if not counts:
                 continue
-            count = self.parts[value.operands[number]].outer[dim]
-            masked[number] = self._where(masked[number], dim, count, value, _neutral(kind, masked[number].dtype))
+            count = None if None in counts else counts[0]
+            for number in _harmful(kind, _Empty(self.parts, dim, self.finite).factors(value)):
+                neutral = _nothing(kind, masked[number].dtype)
+                masked[number] = self._where(masked[number], dim, count, value, neutral)
         return tuple(masked)
 
     def _where(self, operand: Value, dim: str, count: Size | None, reduction: Value, neutral: float) -> Value:
         if count is None:
             text = f"some elements along '{dim}' are parts of a split that are past its end, and are not skipped yet"
             raise CleaveError(text, reduction.location, ("reduce over the parts before they are cut or joined",))
-        along = Dim(dim, operand.size(dim))
+        along = next(each for one in reduction.operands for each in one.dims if each.name == dim)
         index = Value("index", (), TensorType((along,), "i64"), {"dim": str(along)})
         exists = Value("cmp", (index, self._number(count)), TensorType((along,), "i1"), {"predicate": "lt"})
         nothing = Value("constant", (), TensorType((), operand.dtype), {"value": neutral})
-        return Value("select", (exists, operand, nothing), operand.type, {}, reduction.location)
+        dims = operand.dims if dim in operand.names else (along, *operand.dims)
+        return Value("select", (exists, operand, nothing), TensorType(dims, operand.dtype), {}, reduction.location)
 
     def _number(self, size: Size) -> Value:
         """i64: a static size, or as many ones."""
@@ -143,12 +147,29 @@ class _Rewriter:
         return Value("reduce", (ones,), scalar, {"kind": "sum", "over": (name,)})
 
 
+def _harmful(kind: str, empty: Sequence[float | None]) -> list[int]:
+    """Which operands of a reduction must be masked in a part that does not exist, by what they are there.
+
+    What changes nothing in a sum is a product of numbers of which one is 0.
+    """
+    if len(empty) == 1:
+        return [] if empty[0] == _NEUTRAL[kind] else [0]
+    found = [number for number, known in enumerate(empty) if known is None or math.isinf(known)]
+    return found if found or 0 in empty else [0]
+
+
 def _neutral(kind: str, dtype: str) -> float:
-    """What changes nothing in a reduction."""
-    if is_float(dtype) or kind in ("sum", "prod"):
-        return _NEUTRAL[kind]
+    """What changes nothing in a reduction, where an integer's smallest and largest number count as infinite."""
+    return {"max": 0, "min": 1}.get(kind, _NEUTRAL[kind]) if dtype == "i1" else _NEUTRAL[kind]
+
+
+def _nothing(kind: str, dtype: str) -> float:
+    """What changes nothing in a reduction, as a number of this type."""
+    neutral = _neutral(kind, dtype)
+    if is_float(dtype) or math.isfinite(neutral):
+        return neutral
     half = 2 ** (int(dtype[1:]) - 1)
-    return {"max": 0, "min": 1}[kind] if dtype == "i1" else {"max": -half, "min": half - 1}[kind]
+    return half - 1 if neutral > 0 else -half
 
 
 class _Empty:
@@ -157,8 +178,8 @@ class _Empty:
     The integer that changes nothing in a maximum counts as −∞.
     """
 
-    def __init__(self, parts: Mapping[Value, _Parts], dim: str) -> None:
-        self.parts, self.dim = parts, dim
+    def __init__(self, parts: Mapping[Value, _Parts], dim: str, finite: bool) -> None:
+        self.parts, self.dim, self.finite = parts, dim, finite
         self.known: dict[Value, float | None] = {}
 
     def of(self, value: Value) -> float | None:
@@ -166,24 +187,38 @@ class _Empty:
             self.known[value] = self._of(value)
         return self.known[value]
 
+    def factors(self, value: Value) -> list[float | None]:
+        """The operands of a product, or of another op of one operand."""
+        found = [self.of(operand) for operand in value.operands]
+        if not self.finite or 0 not in found:
+            return found
+        pairs = zip(found, value.operands, strict=True)
+        return [1.0 if known is None and self.dim not in each.names else known for known, each in pairs]
+
     def _of(self, value: Value) -> float | None:
         if value.op == "constant":
-            return float(value.attrs["value"])
+            return _rounded(float(value.attrs["value"]), value.dtype)
         if self.dim not in value.names:
             return None
         if value.op in ("reduce", "contract"):
             return self._reduced(value)
         if value.op == "rename" and Dim.parse(value.attrs["to"]).name == self.dim:
-            return _Empty(self.parts, value.attrs["from"]).of(value.operands[0])
+            return _Empty(self.parts, value.attrs["from"], self.finite).of(value.operands[0])
         if value.op in ("slice", "merge") and Dim.parse(value.attrs["into"]).name == self.dim:
             return self._before(value)
-        if value.op in ("cast", "rename", "slice", "merge", "split"):
+        if value.op in ("rename", "slice", "merge", "split"):
             return self.of(value.operands[0])
-        operands = [self.of(operand) for operand in value.operands]
-        if value.op in ("add", "sub") and -math.inf in operands:  # what all parts share, say their maximum, is finite
-            pairs = zip(operands, value.operands, strict=True)
-            operands = [0.0 if known is None and self.dim not in each.names else known for known, each in pairs]
+        operands = self.factors(value) if value.op == "mul" else [self.of(operand) for operand in value.operands]
+        if value.op == "sub" and operands[0] == -math.inf and self._is_bound(value.operands[1], value.operands[0]):
+            return -math.inf
         return _computed(value, operands)
+
+    def _is_bound(self, bound: Value, value: Value) -> bool:
+        """Whether it is at least the value in each part: −∞ only where all of them are, which makes NaN of all."""
+        if bound.op == "max":
+            return any(self._is_bound(operand, value) for operand in bound.operands)
+        is_maximum = bound.op == "reduce" and bound.attrs["kind"] == "max" and self.dim in bound.attrs["over"]
+        return is_maximum and bound.operands[0] is value
 
     def _is_masked(self, value: Value) -> bool:
         """Whether elements that do not exist change nothing: kernels fill them in at loads, and of what is infinite
@@ -197,22 +232,23 @@ class _Empty:
         """Along the dims that became this one."""
         dims = view.attrs["dims"] if "dims" in view.attrs else (view.attrs["dim"],)
         absent = [dim for dim in dims if dim in self.parts[view.operands[0]].outer]
-        found = {_Empty(self.parts, dim).of(view.operands[0]) for dim in absent}
+        found = {_Empty(self.parts, dim, self.finite).of(view.operands[0]) for dim in absent}
         return found.pop() if len(found) == 1 else None
 
     def _reduced(self, value: Value) -> float | None:
         kind, over = value.attrs.get("kind", "sum"), value.attrs["over"]
         inner = [pair[0] for each in value.operands for dim, pair in self.parts[each].inner.items() if dim in over]
         if self.dim in inner:
-            return _NEUTRAL[kind] if all(map(self._is_masked, value.operands)) else None
-        elements = [self.of(operand) for operand in value.operands]
-        same = elements[0] if len(elements) == 1 else 0 if 0 in elements else None
-        return same if same == _NEUTRAL[kind] or kind in ("max", "min") else None
+            return _neutral(kind, value.dtype) if all(map(self._is_masked, value.operands)) else None
+        elements = self.factors(value)
+        if kind in ("max", "min"):
+            return elements[0]
+        return _NEUTRAL[kind] if not _harmful(kind, elements) else None
 
 
 def _computed(value: Value, operands: list[float | None]) -> float | None:
     """By one op on elements."""
-    if value.op in ("mul", "div") and 0 in (operands if value.op == "mul" else operands[:1]):
+    if value.op == "mul" and not is_float(value.dtype) and 0 in operands:
         return 0
     if value.op == "select" and operands[0] is not None:
         return operands[1] if operands[0] else operands[2]
@@ -222,18 +258,31 @@ def _computed(value: Value, operands: list[float | None]) -> float | None:
     name = value.attrs["predicate"] if value.op == "cmp" else value.op
     if name not in _COMPUTED or not numbers or len(numbers) < len(operands):
         return None
-    if value.op != "cmp" and not is_float(value.dtype) and any(map(math.isinf, numbers)):
+    result = () if value.op == "cmp" else (value.dtype,)
+    floats = all(map(is_float, (*result, *(operand.dtype for operand in value.operands))))
+    if not floats and any(map(math.isinf, numbers)):
         return None
     try:
-        found = float(_COMPUTED[name](*numbers))
+        return _rounded(float(_COMPUTED[name](*numbers)), value.dtype)
     except (ArithmeticError, ValueError):
         return None
-    return None if math.isnan(found) else found
 
+
+def _rounded(number: float, dtype: str) -> float | None:
+    """As a value of this type; None for NaN and for what it may have to round to 0 or to an infinity."""
+    if not is_float(dtype):
+        return number if number.is_integer() and abs(number) < (2 if dtype == "i1" else 128) else None
+    least, largest = _NORMAL.get(dtype, (2.0**-126, 2.0**127))
+    if math.isinf(number):
+        return None if dtype == "f8E4M3FN" else number
+    return number if number == 0 or least <= abs(number) <= largest else None
+
+
+_NORMAL = {"f16": (2.0**-14, 65504.0), "f8E4M3FN": (1.0, 1.0), "f8E5M2": (1.0, 1.0)}
 
 _COMPUTED: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("neg", "add", "sub", "mul", "lt", "le", "eq", "ne", "gt", "ge")},
-    "div": operator.truediv, "max": max, "min": min, "exp": math.exp, "exp2": lambda x: 2.0**x, "log": math.log,
-    "sqrt": math.sqrt, "abs": abs,
+    "div": operator.truediv, "cast": float, "max": max, "min": min, "exp": math.exp, "exp2": lambda x: 2.0**x,
+    "log": math.log, "sqrt": math.sqrt, "abs": abs,
 }  # fmt: skip
 """Ops on numbers."""

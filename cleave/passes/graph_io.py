@@ -19,7 +19,7 @@ EMPTY_ROWS = "cleave.empty_rows"
 
 def meant_graph(func: ir.Operation) -> Graph:
     """``to_graph`` with what ``cleave.empty_rows`` and parts without elements mean written out in ops."""
-    graph = without_empty_parts(to_graph(func))
+    graph = without_empty_parts(to_graph(func), finite="cleave.alternative_of" in func.attributes)
     return zero_empty_rows(graph) if EMPTY_ROWS in func.attributes else graph
 
 
