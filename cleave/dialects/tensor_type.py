@@ -92,7 +92,10 @@ def require_same_size(name: str, one: Size, other: Size, where: str, facts: Fact
     if answer is Answer.UNKNOWN:
         raise CleaveError(
             f"cannot prove that dimension '{name}' has one size: {one} and, in {where}, {other}",
-            notes=(f'state the fact "{one} = {other}" (cleave.facts, facts= of jit), or rename one of the two',),
+            notes=(
+                f"choose another name for one of the two, or, if they have one size, state the fact "
+                f'"{one} = {other}" (cleave.facts, facts= of jit)',
+            ),
         )
 
 

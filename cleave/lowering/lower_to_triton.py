@@ -8,6 +8,7 @@ from typing import ClassVar
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Facts, Size, parse
+from cleave.dialects.ops import VIEWS
 from cleave.errors import CleaveError, CleaveErrors
 from cleave.lowering.kernel_builder import Surroundings, number_attribute
 from cleave.lowering.to_triton import lower_kernel
@@ -49,7 +50,10 @@ class LowerToTriton:
 
 def _remark_unscheduled(module: ir.Module) -> None:
     for function, *_ in tensor_functions(module):
-        if len(function.regions[0].blocks[0].operations) == 1:  # it returns its arguments
+        *ops, _return = function.regions[0].blocks[0].operations
+        if all(
+            op.operation.name.removeprefix("cleave.") in VIEWS for op in ops
+        ):  # the host makes views, no kernel does
             continue
         note = "cleave-schedule makes kernels of it, before this pass"
         remark(function.location, f"'{name_of(function)}' is left as it is: it is not scheduled", (note,))

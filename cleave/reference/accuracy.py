@@ -20,7 +20,8 @@ _ACCUMULATORS = ("f32", "f64")
 class Accuracy:
     """‖out − ref‖ / ‖ref‖ of both programs, over the elements that are finite in all three; ‖ref‖ = 0 counts as 1.
 
-    ``problem`` says why the contract is broken; None: it holds.
+    ``problem`` says why the contract is broken; None: it holds. Where it is broken by infinities or NaN and no element
+    is finite in all three, both are NaN.
     """
 
     optimised: float
@@ -52,6 +53,8 @@ def compare(reference: Array, unoptimised: Array, optimised: Array, dtype: str) 
     errors = [_relative(x[finite], ref[finite]) for x in (out, plain)]
     limit = max(FACTOR * errors[1], floor(dtype))
     problem = _specials(ref, plain, out)
+    if problem is not None and not finite.any():
+        errors = [np.nan, np.nan]
     if problem is None and not errors[0] <= limit:
         problem = f"its error is {errors[0]:.3g}, more than {limit:.3g}"
     return Accuracy(errors[0], errors[1], limit, problem)

@@ -54,6 +54,12 @@ def test_a_reference_of_zeros() -> None:
     assert not compare(zeros, zeros, zeros + 1e-3, "f32").holds
 
 
+def test_where_all_is_nan_there_is_no_error_to_show() -> None:
+    found = compare(REF, REF, REF * NAN, "f32")
+    assert not found.holds and np.isnan(found.optimised) and "element [0] is nan" in str(found.problem)
+    assert compare(REF, REF, np.array([NAN, 4.0]), "f32").optimised == 0
+
+
 def test_no_elements() -> None:
     empty = np.zeros((0, 5))
     assert compare(empty, empty, empty, "f16").holds

@@ -227,3 +227,23 @@ def test_two_dims_of_one_name() -> None:
         return x.sum("n") - part.sum("n") + z.sum("k")
 
     _assert_refused_at(sliced, sliced.__code__.co_firstlineno + 1, "cannot prove that dimension 'n' has one size")
+
+
+def test_a_name_that_is_taken() -> None:
+    """No fact makes a slice as long as the dim; another name is what helps."""
+
+    def sliced(x: f32["m n"]) -> Any:
+        return x.slice("n", "n=3")
+
+    def counted(x: f32["m n"]) -> Any:
+        return x, cleave.index("m=3")
+
+    def added(x: f32["m n"]) -> Any:
+        return x + cleave.index("m=3").astype("f32")
+
+    for f, text in (
+        (sliced, "another name than 'n' here"),
+        (counted, "another name than 'm' here"),
+        (added, "another"),
+    ):
+        _assert_refused_at(f, f.__code__.co_firstlineno + 1, f"note: choose {text}")
