@@ -104,10 +104,16 @@ class Graph:
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
 
     def require_one_size_each(self) -> None:
-        """CleaveError, located, where one name stands for dims of two sizes: kernels tell dims apart by their names."""
+        """CleaveError, located, where one name stands for dims of two sizes: kernels tell dims apart by their names.
+
+        What only views and concats have as an operand is in no kernel, and may have any.
+        """
         facts, sizes = self.facts.given(self.extents), dict[str, Size]()
-        for value in self.topological():
-            for dim in value.dims:
+        moving = (*ops.VIEWS, "concat", "input")
+        computed = [value for value in self.topological() if value.op not in moving]
+        held = [(each, value) for value in computed for each in (value, *value.operands)]
+        for each, value in (*held, *((output, output) for output in self.outputs)):
+            for dim in each.dims:
                 if (size := sizes.setdefault(dim.name, dim.size)) is dim.size:
                     continue
                 try:

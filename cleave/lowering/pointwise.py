@@ -20,6 +20,7 @@ from cleave.lowering import tt
 from cleave.lowering.tiles import Layout, Tile, aligned, full_width, narrow_bounds
 
 LOG2E = math.log2(math.e)
+_LARGEST_F32 = 2.0**128 - 2.0**104
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 _NATIVE = ("f16", "f32", "f64")  # compared and selected among as they are
 
@@ -179,7 +180,7 @@ def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:
     """
     tile, factor = lookup(x), LOG2E
     product = _constant_product(x)
-    if product and len(list(x.uses)) == 1:
+    if product and len(list(x.uses)) == 1 and abs(LOG2E * product[1]) < _LARGEST_F32:
         tile, factor = lookup(product[0]), LOG2E * product[1]
     value = tt.same("arith.mulf", tile.value, tt.constant_like(tile.value, factor))
     return aligned(replace(tile, value=value), layout.names, layout.shape).value

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from cleave.schedule.anchors import suit
 from cleave.schedule.cost import Cost, kernel_cost, known_of, specialised_cost, workload
 from cleave.schedule.overlap import overlapping, triggering
 from cleave.schedule.product import is_product, written
@@ -131,7 +132,7 @@ class _Arrangement:
         return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
 
     def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:
-        fusion = Fusion(self.options.horizontal_fusion, estimates=False)
+        fusion = Fusion(self.options.horizontal_fusion, estimates=False, anchors=suit(self.graph))
         shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, fusion)
         kernel, own = shared.emitted.kernel, candidate.kernel
         kernel = replace(kernel, num_warps=own.num_warps, num_stages=own.num_stages, descriptors=own.descriptors)

@@ -68,7 +68,7 @@ class Cascades:
         """The exponentials of a group's loop that are taken from anchors."""
         key = tuple(group)
         if key not in self._anchored:
-            states = [self.grouping.state(member, group) for member in group]
+            states = [self.grouping.state(member, group) for member in group] if self.grouping.fusion.anchors else []
             self._anchored[key] = anchored(states, self.tiles.region, self.grouping.tiling.looped(group[0]))
         return self._anchored[key]
 

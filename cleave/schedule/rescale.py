@@ -30,7 +30,7 @@ class Rescaling:
         builder = scope.builder
         of = next((each for each in scope.anchored.values() if each.w is w), None)
         if of:
-            return anchors.follows(builder, old.notes[_key("shift", of)], self.anchor(of, scope))
+            return anchors.follows(builder, old.notes[_key("shift", of)], self.anchor(of, scope), of)
         moved = builder.compute("sub", self.tiles.value(unguarded(w), old), self.guarded(w, scope))
         if kappa != 1.0:
             moved = builder.compute("mul", moved, builder.fill(kappa, tile_type([], moved.tile.dtype)))
@@ -40,7 +40,7 @@ class Rescaling:
         """Where this iteration's exponentials are taken from; ``scope`` is that of the loop's body."""
         keys = [_key(part, of) for part in ("scale", "shift")]
         if keys[0] not in scope.notes:
-            found = anchors.anchor(scope.builder, self.tiles.value(of.w, scope), of)
+            found = anchors.anchor(scope.builder, self.tiles.value(unguarded(of.w), scope), of)
             scope.notes |= dict(zip(keys, (found.scale, found.shift), strict=True))
         return Anchor(*(scope.notes[key] for key in keys))
 
@@ -50,11 +50,11 @@ class Rescaling:
 
     def settled(self, tile: Ref, of: Anchored, scope: Scope) -> Ref:
         """The sum behind the loop, relative to the maximum and not to its anchor."""
-        builder, w = scope.builder, self.tiles.value(of.w, scope)
         key = _key("settles", of)
         if key not in scope.notes:
-            scope.notes[key] = anchors.settles(builder, w, anchors.anchor(builder, w, of))
-        return times(builder, tile, scope.notes[key])
+            at = anchors.anchor(scope.builder, self.tiles.value(unguarded(of.w), scope), of)
+            scope.notes[key] = anchors.settles(scope.builder, self.tiles.value(of.w, scope), at)
+        return times(scope.builder, tile, scope.notes[key])
 
     def guarded(self, w: Value, scope: Scope) -> Ref:
         """w with 0 in place of −inf; everything in this scope uses it from here on."""

@@ -1,7 +1,7 @@
 """Extrema of scaled values, as scaled extrema: max(c·x) = c·max(x) for c > 0, to the last bit, as rounding never falls.
 
 A loop then multiplies one number of a row in place of each of its elements, and the exponent c·x − max(c·x) is
-c·(x − max(x)), whose factor is one with the base of the exponential.
+c·(x − max(x)), rounded otherwise, whose factor is one with the base of the exponential.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.tensor_type import TensorType
-from cleave.schedule.separability import unguarded
+from cleave.schedule.separability import BASES, unguarded
 
 _WIDE = ("f32", "f64")
+_LEAST = 2.0**-149
+"""Below, a constant of f32 is 0."""
 
 
 def with_scaled_extrema(graph: Graph) -> Graph:
-    """The graph with positive constant factors outside of maxima and minima, and outside of differences from these."""
-    rewriting = _Rewriting()
+    """The graph with positive constant factors outside of maxima and minima, and of exponents that are differences."""
+    rewriting = _Rewriting(graph)
     for value in graph.topological():
         rewriting.add(value)
     return replace(graph, outputs=tuple(rewriting.new[output] for output in graph.outputs))
@@ -36,12 +38,18 @@ class _Scaled:
     def of(self, core: Value, *, extremum: bool) -> _Scaled:
         return replace(self, core=core, extremum=extremum)
 
+    @property
+    def is_moderate(self) -> bool:
+        """Whether what overflows without the factor is far below the exponents that count with it."""
+        return self.factor >= 2.0**-100 if self.op == "mul" else self.factor <= 2.0**100
+
     def is_alike(self, other: _Scaled) -> bool:
         return (self.op, self.factor) == (other.op, other.factor)
 
 
 class _Rewriting:
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self.users, self.outputs = graph.users(), frozenset(graph.outputs)
         self.new: dict[Value, Value] = {}
         self._scaled: dict[Value, _Scaled] = {}
         """What values of the new graph are equal to."""
@@ -49,11 +57,15 @@ class _Rewriting:
     def add(self, value: Value) -> None:
         operands = tuple(self.new[operand] for operand in value.operands)
         kept = value if operands == value.operands else replace(value, operands=operands)
-        found = self._of(kept) if kept.dtype in _WIDE else None
+        found = self._of(kept) if kept.dtype in _WIDE and (kept.op != "sub" or self._is_exponent(value)) else None
         replaced = found is not None and kept.op in ("reduce", "sub")
         self.new[value] = self._value(found, kept) if found and replaced else kept
         if found:
             self._scaled[self.new[value]] = found
+
+    def _is_exponent(self, value: Value) -> bool:
+        """Whether only exponentials use it: x − max(x) may overflow where c·x − max(c·x) does not, for them alike."""
+        return value not in self.outputs and all(user.op in BASES for user in self.users[value])
 
     def _of(self, value: Value) -> _Scaled | None:
         """What the value is the product of; None where that is of no use to an extremum."""
@@ -74,7 +86,7 @@ class _Rewriting:
         x, c = value.operands
         if value.op == "mul" and x.op == "constant":
             x, c = c, x
-        positive = c.op == "constant" and 0 < c.attrs["value"] < math.inf
+        positive = c.op == "constant" and _LEAST <= c.attrs["value"] < math.inf
         return _Scaled(x, value.op, c.attrs["value"]) if positive and x.type == value.type else None
 
     def _guarded(self, value: Value) -> _Scaled | None:
@@ -83,6 +95,8 @@ class _Rewriting:
         if of is None or unguarded(value) is value:
             return None
         condition, zero, whole = value.operands
+        if zero.op != "constant" or zero.attrs["value"] != 0:
+            return None
         compared = tuple(of.core if operand is whole else operand for operand in condition.operands)
         return of.of(
             replace(value, operands=(replace(condition, operands=compared), zero, of.core)), extremum=of.extremum
@@ -102,6 +116,6 @@ class _Rewriting:
     def _difference(self, value: Value) -> _Scaled | None:
         """A product less an extremum of such products."""
         a, b = (self._scaled.get(operand) for operand in value.operands)
-        if a is None or b is None or not b.extremum or not a.is_alike(b):
+        if a is None or b is None or not b.extremum or not a.is_alike(b) or not a.is_moderate:
             return None
         return a.of(replace(value, operands=(a.core, b.core)), extremum=False)

@@ -13,6 +13,7 @@ from cleave.dialects.dims import const
 from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.schedule.agreement import kernels_that_agree
+from cleave.schedule.anchors import suit
 from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, known_of, launch_time, program_cost
 from cleave.schedule.depth_parts import in_whole_tiles
@@ -178,11 +179,12 @@ class Schedules:
 def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Schedules]:
     """Schedules of alternatives, which share what they have in common."""
     made: dict[Hashable, Value] = {}
-    found: dict[frozenset[tuple[str, int]], Candidates] = {}
+    found: dict[Hashable, Candidates] = {}
     schedules: list[Schedules] = []
     for graph in graphs:
         ordered = _schedulable(graph, options).deduplicated(made)
-        candidates = found.setdefault(frozenset(graph.extents.items()), _no_candidates(graph, options))
+        key = frozenset(graph.extents.items()), suit(graph)
+        candidates = found.setdefault(key, _no_candidates(graph, options))
         schedules.append(Schedules(ordered, options, candidates))
     return schedules
 
@@ -193,7 +195,7 @@ def _schedulable(graph: Graph, options: ScheduleOptions) -> Graph:
 
 
 def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:
-    fusion = Fusion(options.horizontal_fusion)
+    fusion = Fusion(options.horizontal_fusion, anchors=suit(graph))
     return Candidates(graph.extents, options.target, fusion, warp_specialise=options.warp_specialise)
 
 

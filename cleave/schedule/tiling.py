@@ -57,7 +57,8 @@ class Tiling:
 @dataclass(frozen=True)
 class Fusion:
     """``horizontal`` puts reductions that share work into one loop (off: an ablation); ``estimates`` also those whose
-    bodies are computed with estimates of others' results."""
+    bodies are computed with estimates of others' results. ``anchors``: exponentials may be taken from anchors."""
 
     horizontal: bool = True
     estimates: bool = True
+    anchors: bool = True
