@@ -103,25 +103,24 @@ class Graph:
                     raise CleaveError(text, value.location)
         return Facts.parse(tuple(dict.fromkeys((*self.facts.texts, *nonempty))))
 
-    def require_one_size_each(self) -> None:
+    def require_one_size_each(self, *, everywhere: bool = False) -> None:
         """CleaveError, located, where one name stands for dims of two sizes: kernels tell dims apart by their names.
 
-        What only views and concats have as an operand is in no kernel, and may have any.
+        What only views and concats have as an operand is in no kernel, and may have any but if ``everywhere`` is asked.
         """
-        facts, sizes = self.facts.given(self.extents), dict[str, Size]()
+        facts, sizes, values = self.facts.given(self.extents), dict[str, Size](), self.topological()
         moving = (*ops.VIEWS, "concat", "input")
-        computed = [value for value in self.topological() if value.op not in moving]
+        computed = [value for value in values if value.op not in moving]
         held = [(each, value) for value in computed for each in (value, *value.operands)]
-        for each, value in (*held, *((output, output) for output in self.outputs)):
+        held += [(output, output) for output in self.outputs]
+        for each, value in ((value, value) for value in values) if everywhere else held:
             for dim in each.dims:
                 if (size := sizes.setdefault(dim.name, dim.size)) is dim.size:
                     continue
                 try:
                     require_same_size(dim.name, dim.size, size, "another tensor", facts)
                 except CleaveError as error:
-                    made = value.op != "input"
-                    notes = (f"choose another name than '{dim.name}' here",) if made else error.notes
-                    raise CleaveError(error.message, value.location, notes) from None
+                    raise error.at(value.location) from None
 
     def coverage(self) -> tuple[str, ...]:
         """What must hold so that views look at what is there, where the sizes do not say so themselves.

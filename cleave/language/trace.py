@@ -53,7 +53,7 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     outputs = _outputs(results, annotations.get("return"), where)
     graph = builder.build(*(tensor.value for tensor in outputs))
     graph.requirements()  # refused here, a maximum over nothing is at its line
-    graph.require_one_size_each()
+    graph.require_one_size_each(everywhere=True)
     return graph
 
 
