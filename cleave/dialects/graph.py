@@ -120,7 +120,9 @@ class Graph:
                 try:
                     require_same_size(dim.name, dim.size, size, "another tensor", facts)
                 except CleaveError as error:
-                    raise error.at(value.location) from None
+                    made = value.op != "input"
+                    notes = (f"choose another name than '{dim.name}' here",) if made else error.notes
+                    raise CleaveError(error.message, value.location, notes) from None
 
     def coverage(self) -> tuple[str, ...]:
         """What must hold so that views look at what is there, where the sizes do not say so themselves.
