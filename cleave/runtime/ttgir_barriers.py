@@ -20,6 +20,9 @@ class Barrier:
     bytes: int = 0
     phase: int = 0
     fillings: list[Filling] = field(default_factory=list["Filling"])  # of which it has said that they are there
+    come_now: list[Filling] = field(
+        default_factory=list["Filling"]
+    )  # through descriptors, in the phase that is not over
     clock: Clock = field(default_factory=Clock)  # of those that have arrived
 
     def arrive(self, count: int) -> None:
@@ -30,13 +33,17 @@ class Barrier:
             raise CleaveError(f"{self.arrived} arrivals in one phase of a barrier for {self.count}")
         self._end()
 
-    def come(self, size: int) -> None:
+    def come(self, filling: Filling, size: int) -> None:
+        """What a descriptor describes is there."""
+        self.come_now.append(filling)
         self.bytes -= size
         self._end()
 
     def _end(self) -> None:
         if self.arrived == self.count and self.bytes == 0:
             self.arrived, self.phase = 0, self.phase + 1
+            if self.come_now:
+                self.fillings, self.come_now = self.come_now, []
 
     def is_over(self, parity: int) -> bool:
         """Whether the phase of this parity is over; the one before the first counts as over."""
@@ -45,9 +52,11 @@ class Barrier:
 
 @dataclass(eq=False)
 class Filling:
-    """What threads copy to a buffer. ``seen`` and ``fenced``: partitions that waited for it, and had a fence then."""
+    """What is copied to a buffer. ``seen`` and ``fenced``: partitions that waited for it, and had a fence then, which
+    products need of what threads copy."""
 
     write: Callable[[], None]
+    by_threads: bool
     done: bool = False
     seen: set[int] = field(default_factory=set[int])
     fenced: set[int] = field(default_factory=set[int])

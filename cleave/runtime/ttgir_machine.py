@@ -95,7 +95,7 @@ class ThreadBlock:
         self.readers: dict[int, int] = {}  # products that read a buffer and are not waited for
         self.unfenced: dict[int, set[int]] = {}  # partitions that read a buffer into registers
         self.writers: dict[int, int] = {}
-        self.fillings: dict[int, Filling] = {}  # the last one of each buffer that threads filled
+        self.fillings: dict[int, Filling] = {}  # the last one of each buffer
         self.named: dict[int, NamedBarrier] = {}
         self.races = Races()
         self.failure: BaseException | None = None
@@ -234,12 +234,11 @@ class ThreadBlock:
         if self.unfenced.get(key):
             raise CleaveError("a copy begins into a buffer that was read into registers, without a fence")
         self._begin(key, buffer)
-        self.fillings.pop(key, None)
+        filling = self.fillings[key] = self._filling(buffer, read, by_threads=False)
 
         def arrive() -> None:
-            buffer[...] = read()
-            self.copies -= 1
-            barrier.come(buffer.nbytes)
+            filling.carry_out()
+            barrier.come(filling, buffer.nbytes)
 
         self.events.append(arrive)
 
@@ -253,16 +252,18 @@ class ThreadBlock:
         self.races.copied(key)
         self.copies += 1
 
-    def copy_by_threads(self, buffer: Shared, read: Callable[[], Shared]) -> None:
-        """As ``copy``, by ordinary writes of this partition's threads: their reads are in order with these."""
-        key = key_of(buffer)
-        self._begin(key, buffer)
-
+    def _filling(self, buffer: Shared, read: Callable[[], Shared], *, by_threads: bool) -> Filling:
         def write() -> None:
             buffer[...] = read()
             self.copies -= 1
 
-        filling = self.fillings[key] = Filling(write)
+        return Filling(write, by_threads)
+
+    def copy_by_threads(self, buffer: Shared, read: Callable[[], Shared]) -> None:
+        """As ``copy``, by ordinary writes of this partition's threads: their reads are in order with these."""
+        key = key_of(buffer)
+        self._begin(key, buffer)
+        filling = self.fillings[key] = self._filling(buffer, read, by_threads=True)
         self.current.fillings.append(filling)
         self.events.append(filling.carry_out)
 
@@ -296,7 +297,7 @@ class ThreadBlock:
     def _check_filled(self, key: int) -> None:
         filling = self.fillings.get(key)
         if filling and self.current.number not in filling.seen:
-            raise CleaveError("a buffer is read for which threads copy, before it was waited for")
+            raise CleaveError("a buffer is read that a copy fills, before it was waited for")
 
     def fence(self) -> None:
         number = self.current.number
@@ -313,6 +314,7 @@ class ThreadBlock:
         if self.readers.get(key):
             raise CleaveError("a buffer is written that a product may still read")
         self.races.write(self.current.number, key, buffer)
+        self.fillings.pop(key, None)
         buffer[...] = value
         self.unfenced.setdefault(key, set()).add(self.current.number)
 
@@ -341,7 +343,8 @@ class ThreadBlock:
             key = key_of(buffer)
             self._check_filled(key)
             self.races.multiply(self.current.number, key, buffer)
-            if key in self.fillings and self.current.number not in self.fillings[key].fenced:
+            filling = self.fillings.get(key)
+            if filling and filling.by_threads and self.current.number not in filling.fenced:
                 raise CleaveError("a product reads a buffer that threads filled, without a fence")
             self.readers[key] = self.readers.get(key, 0) + 1
         self.events.append(lambda: (product.carry_out(), None)[1])
