@@ -142,6 +142,9 @@ class Layouts:
             yield op.operands[0], self.natural.get(op.operands[0]) or encodings.default(tt.shape_of(op.operands[0]))
         elif op.name == STORE:
             yield op.operands[1], self.natural.get(op.operands[1]) or encodings.default(tt.shape_of(op.operands[1]))
+        elif op.name == "tt.reduce" and not is_tile(op.results[0]):
+            (tile,) = op.operands
+            yield tile, self.natural.get(tile) or encodings.default(tt.shape_of(tile))
         elif op.results and is_tile(op.results[0]) and op.results[0] not in self.resident:
             for encoding in self.of(op.results[0]):
                 yield from taken(op, encoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -87,6 +88,32 @@ def test_numbers(graph: Graph, rows: int, runs: Sequence[tuple[dict[str, int], i
     assert shared.cooperative and not shared.persistent and TTGIR_TARGET in kernels[shared.kernel].text
     for sizes, count in runs:
         assert error(graph, rows, sizes, count, texts_of(graph, rows), seed=count) < 2e-3
+
+
+def test_a_unit_of_one_row() -> None:
+    """Whose maximum over the parts is a number and no tile."""
+    graph = graphs.split_attention(group=32, head=128)
+    options = ScheduleOptions(sizes={"h": 1, "m": 16, "n": 4096, "s": 32}, combine="share", warp_specialise=True)
+    scheduled = schedule(graph.deduplicated(), options)
+    parts, combine = scheduled.candidates
+    chosen = next(c for c in parts if c.warp_specialised and c.num_warps == 8)
+    program = with_candidates(scheduled.program, [chosen, combine[0]])
+    scheduled = replace(scheduled, program=program, candidates=((chosen,), combine))
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(arranged(scheduled, options), module)
+        LowerToTtgir(chosen=True).apply(CTX, module)
+        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+        plan = plan_of(module, graph.name, kernels)
+    text = kernels[plan.launches[0].kernel].text
+    assert TTGIR_TARGET in text and re.search(r"\(tensor<\d+xf32, [^()]*\) -> f32", text)
+    inputs = arrays(graph, {"h": 1, "m": 3, "n": 70})
+    for count in (1, 3):
+        (expected,) = reference(graph, inputs, "f64", {"s": count})
+        (found,) = execute(
+            plan, {name: kernel.text for name, kernel in kernels.items()}, inputs, {"s": count}, seed=count
+        )
+        assert np.abs(found.astype(float) - expected).max() < 2e-3
 
 
 def test_counters_are_zero_again() -> None:
