@@ -128,6 +128,8 @@ def prepared(job: Job) -> str:
         result = f"{len(package.variants)} programs, the first of {launches} launch{'es' * (launches > 1)}"
     except CleaveError as error:
         result = f"REFUSED {error.message}"
+    except Exception as error:  # the other packages are made; one of IR objects could not even leave this process
+        result = f"REFUSED internal error: {type(error).__name__}: {error}"
     return f"{job}: {result}, {time.monotonic() - started:.1f} s"
 
 
