@@ -249,7 +249,7 @@ class ThreadBlock:
         if self.writers.setdefault(key, self.current.number) != self.current.number:
             raise CleaveError("two partitions copy into one buffer")
         buffer[...] = poison(buffer.dtype)
-        self.races.copied(key)
+        self.races.copied(self.current.number, key)
         self.copies += 1
 
     def _filling(self, buffer: Shared, read: Callable[[], Shared], *, by_threads: bool) -> Filling:

@@ -78,9 +78,12 @@ class Races:
 
     # --- accesses ---
 
-    def copied(self, key: int) -> None:
-        """A copy fills the buffer: that is in order by rules of its own."""
-        self.regions.pop(key, None)
+    def copied(self, partition: int, key: int) -> None:
+        """A copy that the partition starts fills the buffer; that it is there is for others to check."""
+        reads = [read for region in self.regions.get(key, []) for read in region.reads.items()]
+        if not all(self._is_over(partition, other, time) for other, time in reads):
+            raise CleaveError("a copy begins into a buffer that another partition may still read")
+        self.regions[key] = []
 
     def write(self, partition: int, key: int, view: Shared) -> None:
         for region in self._overlapping(key, view):

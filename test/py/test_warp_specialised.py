@@ -33,6 +33,7 @@ from cleave.runtime.cuda import Program
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.package import Variant
+from cleave.runtime.ttgir_races import Races
 from cleave.schedule.scheduler import ScheduleOptions, Schedules, with_candidates
 
 __all__ = ["library", "stub"]
@@ -164,7 +165,7 @@ FAULTS: list[tuple[str, Callable[[str], str], str]] = [
     (
         "a barrier for one",
         _everywhere(r"\{count = 2 : i32\}", "{count = 1 : i32}"),
-        "nothing completes|arrivals in one",
+        "nothing completes|arrivals in one|may still read",
     ),
     ("a barrier for three", _everywhere(r"\{count = 2 : i32\}", "{count = 3 : i32}"), "nothing completes"),
     ("released too early", _everywhere("pendings = 1 : i32", "pendings = 2 : i32"), "may still read"),
@@ -190,6 +191,18 @@ def test_a_buffer_that_is_not_waited_for_is_found_whatever_the_order(seed: int) 
     plan, (kernel,), _ = lowered(graph, form=RUNNING_ON)
     text = _first_call(r'\n *"ttng\.wait_barrier"[^\n]*', "")(kernel.text)
     assert "a buffer is read that a copy fills, before it was waited for" in _outcome(graph, plan, text, seed)
+
+
+def test_a_copy_into_what_another_partition_may_still_read_is_found() -> None:
+    """Also where its reads happen to be done: the copying partition must know."""
+    races, buffer, barrier = Races(), np.zeros(4), dict[int, int]()
+    races.copied(0, key=7)
+    races.read(1, 7, buffer)
+    with pytest.raises(CleaveError, match="another partition may still read"):
+        races.copied(0, key=7)
+    races.publish(1, barrier)
+    races.learn(0, barrier)
+    races.copied(0, key=7)
 
 
 def test_a_missing_fence_is_found() -> None:
