@@ -7,7 +7,8 @@ operand with a factor that the source contracts in f32 stays f32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 
 from cleave.dialects.graph import Graph, Value
 from cleave.search.terms import Atom, Mono, Number, Poly, parts
@@ -29,6 +30,12 @@ class Feeds:
             self.exact.setdefault(forms[operand], operand.dtype)
             for signature in _fed(forms[operand]):
                 self.factors[signature] = wider(self.factors.get(signature, operand.dtype), operand.dtype)
+
+    def in_parts(self, part: Callable[[Poly], Poly]) -> Feeds:
+        """With the parts of the operands where a dim is cut: the source rounds each element of them alike."""
+        extended = copy(self)
+        extended.exact = {**{part(poly): kind for poly, kind in self.exact.items()}, **self.exact}
+        return extended
 
     def narrow(self, poly: Poly) -> str | None:
         """The narrow type in which the source feeds all factors of the value, if there is one."""

@@ -24,7 +24,7 @@ from cleave.search.limits import Limits
 from cleave.search.recentre import recentred
 from cleave.search.reduced_dims import splittable_sizes
 from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
-from cleave.search.seeds import make_space
+from cleave.search.seeds import cut_items, make_space
 from cleave.search.space import Cut, Space
 from cleave.search.terms import OutOfFuel, Poly, show
 
@@ -146,12 +146,19 @@ class WholeSearch:
         self.rejected.extend(Rejected(label, f"{why} ({count}×)") for why, count in space.rejected.items())
         positive = [f"1 <= {name}" for cut in cuts for name in (cut.pair.outer, cut.unit)]
         facts = Facts.parse((*self.source.facts.texts, *positive))
-        emission = Emission(space, self.feeds, facts, cuts)
+        emission = Emission(space, self._feeds(cuts), facts, cuts)
         sizes = [str(cut.size) for cut in cuts]
         for plan in self._plans(space, goals):
             self.statistics.candidates += 1
             versions = (graph for graph in self._versions(plan, goals, emission) if _has(graph, cuts))
             self.candidates.add(label, sizes, versions)
+
+    def _feeds(self, cuts: tuple[Cut, ...]) -> Feeds:
+        feeds = self.feeds
+        for cut in cuts:
+            items = cut_items(self.lifter, cut)
+            feeds = feeds.in_parts(lambda poly, items=items: self.algebra.substitute(poly, items))
+        return feeds
 
     def _versions(self, plan: Plan, goals: list[Poly], emission: Emission) -> Iterator[Graph]:
         """The plan's programs, each more careful than the one before: in tf32, in f32, these with inputs less an
