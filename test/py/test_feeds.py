@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import graphs
 import pytest
 
 from cleave.dialects.graph import Graph, GraphBuilder, Value
@@ -42,3 +43,16 @@ def test_unnormalised_weights_are_fed_as_the_source_feeds_them(
     for graph in divided_last:
         last = [v for v in graph.topological() if v.op == "contract" and "e" in v.names and "s" not in v.attrs["over"]]
         assert last and all(operand.dtype == "f16" for value in last for operand in value.operands)
+
+
+def test_parts_of_what_the_source_feeds_in_a_narrow_type_are_fed_in_it() -> None:
+    """Scores rounded to f16 are so in each part, element by element; the other order of products has new operands."""
+    found = superoptimise(graphs.matmul_matmul(), SearchOptions(split=True))
+    programs = [each.graph for each in found.alternatives if each.split]
+    fed = [{operand.dtype for value in _contracted(graph) for operand in value.operands} for graph in programs]
+    assert {"f16"} in fed
+    assert {"f16", "tf32"} in fed
+
+
+def _contracted(graph: Graph) -> list[Value]:
+    return [value for value in graph.topological() if value.op == "contract"]
