@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,59 +28,32 @@ except ImportError:
     REAL = None
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "test" / "py"))
+from torch_stub import Torch, TorchTensor  # noqa: E402
+
 CALLS = 5000
-
-
-class Tensor:
-    """As much of PyTorch's as a call looks at; attributes cost what slots do."""
-
-    __slots__ = ("address", "device", "dtype", "is_cuda", "shape", "strides")
-    numbers = itertools.count(2**32, 2**20)
-
-    def __init__(self, shape: tuple[int, ...], dtype: str = "torch.float16") -> None:
-        self.address, self.shape, self.dtype, self.is_cuda = next(self.numbers), shape, dtype, True
-        self.device = "cuda:0"
-        self.strides = tuple(itertools.accumulate((1, *reversed(shape[1:])), int.__mul__))[::-1]
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def get_device(self) -> int:
-        return 0
-
-    def is_contiguous(self) -> bool:
-        return True
-
-    def is_neg(self) -> bool:
-        return False
-
-    def stride(self) -> tuple[int, ...]:
-        return self.strides
-
-
-@contextmanager
-def _device(device: Any) -> Any:
-    yield
+ADDRESSES = itertools.count(2**32, 2**20)
 
 
 def stand_in() -> Any:
-    """A module ``torch`` with tensors of no library."""
-    cuda = SimpleNamespace(device=_device, current_stream=lambda: SimpleNamespace(cuda_stream=7))
-    guards = SimpleNamespace(_empty_strided_cuda=lambda shape, strides, dtype: Tensor(shape, dtype))
-    quick = SimpleNamespace(
+    """A module ``torch`` with tensors of no library, and the functions that the code of PyTorch's compiler calls."""
+    module = Torch()
+    guards = SimpleNamespace(_empty_strided_cuda=lambda shape, strides, dtype: tensor(shape, dtype))
+    module._C = SimpleNamespace(
         _cuda_getCurrentRawStream=lambda index: 7, _cuda_getDevice=lambda: 0, _dynamo=SimpleNamespace(guards=guards)
     )
-    names = {name: f"torch.{name}" for name in ("float16", "float32", "int32", "int8")}
-    return SimpleNamespace(
-        Tensor=Tensor, cuda=cuda, _C=quick, empty=lambda shape, dtype, device: Tensor(shape, dtype), **names
-    )
+    return module
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "torch.float16") -> TorchTensor:
+    return TorchTensor(next(ADDRESSES), shape, dtype)
 
 
 def with_torch() -> tuple[Any, Callable[..., Any]]:
     """The same with PyTorch's tensors where it is installed; and what makes one of some shape."""
     module = stand_in()
     if REAL is None:
-        return module, Tensor
+        return module, tensor
     real = REAL
     real.set_num_threads(1)
     module._C._cuda_getDevice = lambda: -1
@@ -164,10 +136,10 @@ def measured(name: str) -> tuple[int, list[float]]:
     subgraph, static, sizes, shapes, others = CASES[name]
     special, packed = packaged(subgraphs()[subgraph].function, static, sizes, name.endswith("cuBLAS"))
     program = packed._programs(packed.variants[0])
-    stand_ins = [Tensor(shape) for shape in shapes(others[-1])]
-    call = program.prepare(stand_ins, lambda shape, dtype: Tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))
+    stand_ins = [tensor(shape) for shape in shapes(others[-1])]
+    call = program.prepare(stand_ins, lambda shape, dtype: tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))
     sys.modules["torch"] = stand_in()
-    new = new_shapes(special, [[Tensor(shape) for shape in shapes(size)] for size in others])
+    new = new_shapes(special, [[tensor(shape) for shape in shapes(size)] for size in others])
     sys.modules["torch"], make = with_torch()
     tensors = [make(shape) for shape in shapes(others[-1])]
     for each in (special, packed):  # a first call would find that they are on no GPU
@@ -176,7 +148,7 @@ def measured(name: str) -> tuple[int, list[float]]:
     return len(call._slot._launchers), [*times, new, microseconds(call.launch)]
 
 
-def new_shapes(function: Any, calls: Sequence[Sequence[Tensor]]) -> float:
+def new_shapes(function: Any, calls: Sequence[Sequence[TorchTensor]]) -> float:
     """CPU time of a call with shapes that were not met before, the median, in microseconds."""
     series: list[float] = []
     for tensors in calls:

@@ -13,7 +13,7 @@ from cleave.errors import CleaveError
 from cleave.lowering import tt
 from cleave.lowering.contiguity import element_bytes
 from cleave.lowering.copied_loads import is_indexed
-from cleave.schedule.warp_specialised import (
+from cleave.schedule.copying_threads import (
     BRANCHING,
     MOST_COPYING,
     PRODUCER,

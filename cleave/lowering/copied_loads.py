@@ -14,7 +14,7 @@ from cleave.lowering import tt
 from cleave.lowering.contiguity import NARROWEST, Contiguity, element_bytes
 from cleave.lowering.encodings import Blocked
 from cleave.lowering.register_layouts import constant_zero, views_of
-from cleave.schedule.warp_specialised import PRODUCER_THREADS, lanes_of_row
+from cleave.schedule.copying_threads import PRODUCER_THREADS, lanes_of_row
 
 LOAD = "tt.load"
 THREADS, WARPS = PRODUCER_THREADS, PRODUCER_THREADS // 32

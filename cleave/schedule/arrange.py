@@ -54,6 +54,7 @@ class _Arrangement:
             **default_sizes(self.graph, {**options.sizes, **self.plain.choices}),
             **self.graph.extents,
         }
+        self.fusion = Fusion(options.horizontal_fusion, estimates=False, anchors=suit(self.graph))
         boundary = frozenset(self.plain.allocated)
         self.regions = [region_of(written(launch), boundary, self.graph.extents) for launch in self.plain.launches]
 
@@ -132,8 +133,7 @@ class _Arrangement:
         return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
 
     def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:
-        fusion = Fusion(self.options.horizontal_fusion, estimates=False, anchors=suit(self.graph))
-        shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, fusion)
+        shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, self.fusion)
         kernel, own = shared.emitted.kernel, candidate.kernel
         kernel = replace(kernel, num_warps=own.num_warps, num_stages=own.num_stages, descriptors=own.descriptors)
         kernel = replace(kernel, warp_specialised=own.warp_specialised)

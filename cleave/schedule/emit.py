@@ -29,6 +29,7 @@ from cleave.schedule.region import Region
 from cleave.schedule.reindex import is_of_equal_elements
 from cleave.schedule.rename import renamed, viewed
 from cleave.schedule.scope import Scope, home_of, position, tile_type_of
+from cleave.schedule.separability import BASES
 from cleave.schedule.spans import Spans
 from cleave.schedule.tile_order import tile_order
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Ref, TileBuilder, tile_type
@@ -195,7 +196,7 @@ class Emitter:
         if value.op == "gather":
             return self.gathers.load(value, self.arguments, scope)
         if value.op in POINTWISE:
-            return self._anchored(value, scope) or self._pointwise(value, scope)
+            return (value.op in BASES and self._anchored(value, scope)) or self._pointwise(value, scope)
         return self._reduction(value, scope)
 
     def _load(self, value: Value, scope: Scope) -> Ref:
@@ -215,9 +216,7 @@ class Emitter:
 
     def _anchored(self, value: Value, scope: Scope) -> Ref | None:
         """An exponential that the loop of ``scope``, or one around it, takes from an anchor."""
-        holder: Scope | None = scope
-        while holder and value not in holder.anchored:
-            holder = holder.parent
+        holder = next((each for each in scope.outward() if value in each.anchored), None)
         if holder is None:
             return None
         of, order = holder.anchored[value], tile_type_of(value, scope).names

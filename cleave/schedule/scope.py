@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,13 +50,18 @@ class Scope:
     def root(self) -> Scope:
         return self.parent.root if self.parent else self
 
-    def outcome(self, value: Value) -> bool | None:
-        """What a value of type i1 is throughout the tile in hand, if that is known."""
+    def outward(self) -> Iterator[Scope]:
+        """This one and those around it, the kernel's body last."""
         scope: Scope | None = self
         while scope:
+            yield scope
+            scope = scope.parent
+
+    def outcome(self, value: Value) -> bool | None:
+        """What a value of type i1 is throughout the tile in hand, if that is known."""
+        for scope in self.outward():
             if value in scope.outcomes:
                 return scope.outcomes[value]
-            scope = scope.parent
         if value.dtype != "i1" or value.op not in ("mul", "min", "max"):
             return None
         found, strong = {self.outcome(operand) for operand in value.operands}, value.op == "max"
@@ -64,19 +69,15 @@ class Scope:
 
     def pad(self, value: Value, name: str) -> float | None:
         """What fills the tile of ``value`` where it does not exist along a dim; NaN: unknown; None: no such tile."""
-        scope: Scope | None = self
-        while scope:
+        for scope in self.outward():
             if value in scope.tiles:
                 return scope.pads.get((value, name))
-            scope = scope.parent
         return None
 
     def span(self, name: str) -> Span | None:
-        scope: Scope | None = self
-        while scope:
+        for scope in self.outward():
             if name in scope.spans:
                 return scope.spans[name]
-            scope = scope.parent
         return None
 
     def required_span(self, name: str) -> Span:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from cleave.schedule import block_cost
 from cleave.schedule.block_cost import OVERLAP_DESCRIBED, SIMPLE, Cost, Resources, block_time, cost_of, overlapped
+from cleave.schedule.copying_threads import PRODUCER_THREADS
 from cleave.schedule.target import Target
-from cleave.schedule.warp_specialised import BLOCKS, PRODUCER_THREADS, Form
+from cleave.schedule.warp_specialised import BLOCKS, Form
 from cleave.schedule.workload import SPECIAL_ELEMENTS, Chain, Workload
 
 CHAINED, HAND_OVER, IN_ORDER = 1.2, 0.02e-6, 0.3

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cleave.dialects.size import SizeLike
+from cleave.schedule.copying_threads import (
+    MOST_COPYING,
+    PRODUCER,
+    ThreadCopy,
+    consumer_registers,
+    copying_registers,
+)  # fmt: skip
 from cleave.schedule.occupancy import repeated_loads
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
@@ -32,8 +39,8 @@ EXCHANGED = 128
 """Bytes of which buffers are multiples through which consumers exchange tiles."""
 NARROWEST = 32
 """Bytes of the shortest rows of tiles in shared memory."""
-THREADS = PRODUCER_THREADS = 128
-"""Of a consumer; of a producer whose threads copy."""
+THREADS = 128
+"""Of a consumer."""
 REGISTERS, REGISTERS_BASE = {1: 232, 2: 232, 3: 176}, {1: 40, 2: 40, 3: 24}
 """A thread's of a consumer, and those of them that hold no tile, by consumers: as estimated of kernels that do not
 spill, of which those with three have 160."""
@@ -41,17 +48,8 @@ EXCHANGING_REGISTERS = 24
 """Of these, that consumers have for the tiles that they exchange and where these are."""
 REGISTERS_BESIDE = {1: 200, 2: 216, 3: 176}
 """Of kernels side by side: their producer has more to remember."""
-TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
-"""Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it
-copies in branches: between them it has more to remember."""
-ADDRESSES, OF_ROW, OF_INDEX, MOST_ADDRESSES, MOST_COPYING = 40, 3, 8, 112, 232
-"""Registers of a thread that copies: beside those for each row that it copies of each tensor, those for each that an
-index picks, as these follow from it alone, all that it needs outside branches, and the most that may be. As ptxas needs
-them."""
 SHARED_REGISTERS = 8
 """Of those estimated, that hold first one and then another tile, where the producer's threads have addresses."""
-LINE, STEP = 128, 8
-"""Bytes of a row that neighbouring threads copy at once; registers that the hardware gives at once."""
 THREE, TWO = 192, 128
 """Rows of tiles for three consumers, and of those for two from which they are made."""
 
@@ -76,38 +74,6 @@ class Division:
     def divided(self, ref: Ref) -> str | None:
         """Of which dim of a tile consumers have parts; of what is loaded they have all, where they exchange it."""
         return next((name for name in (self.dim, self.exchanged) if name and name in ref.names), None)
-
-
-def lanes_of_row(row: int, width: int) -> int:
-    """Threads of a warp that copy a row of so many bytes, each ``width`` at once."""
-    return max(1, min(32, row // width, LINE // width))
-
-
-@dataclass(frozen=True)
-class ThreadCopy:
-    """Of a tile, ``rows`` of ``row`` bytes each in vectors of ``width``; ``indexed``: an index says where they are."""
-
-    rows: int
-    row: int
-    width: int
-    indexed: bool
-
-    @property
-    def rows_of_thread(self) -> int:
-        return -(-self.rows * lanes_of_row(self.row, self.width) // PRODUCER_THREADS)
-
-
-def copying_registers(copies: Collection[ThreadCopy], *, branching: bool = False) -> int:
-    """Of a thread of the producer that copies these; ``branching``: in a loop in a branch, whose addresses it holds."""
-    rows = sum(copy.rows_of_thread for copy in copies if not copy.indexed)
-    picked = max((copy.rows_of_thread for copy in copies if copy.indexed), default=0)
-    needed = ADDRESSES + OF_ROW * rows + OF_INDEX * picked
-    return -(-(needed + BRANCHING if branching else min(MOST_ADDRESSES, needed)) // STEP) * STEP
-
-
-def consumer_registers(consumers: int, producer: int) -> int:
-    """Of a thread, if the producer's have so many."""
-    return (TOGETHER[consumers] - producer) // consumers // STEP * STEP
 
 
 @dataclass(frozen=True)

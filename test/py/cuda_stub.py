@@ -1,12 +1,11 @@
-"""The CUDA driver's stub (``stub_cuda.c``), with tensors, plans and kernels for it."""
+"""The CUDA driver's stub (``stub_cuda.c``), with plans and kernels for it."""
 
 from __future__ import annotations
 
 import ctypes
-import math
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,47 +15,7 @@ from cleave.runtime.cuda_driver import Driver
 from cleave.runtime.launch_plan import Alloc, Launch, LaunchPlan, TensorSpec, View
 from cleave.runtime.package import Package, Variant
 
-X, W, WORKSPACE = 2**32, 2**33, 2**34
-
-
-@dataclass
-class FakeTensor:
-    """As much of a PyTorch tensor as is looked at."""
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: str = "torch.float16"
-    strides: tuple[int, ...] | None = None
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def stride(self) -> tuple[int, ...]:
-        if self.strides is not None:
-            return self.strides
-        strides, step = [], 1
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step *= extent
-        return tuple(reversed(strides))
-
-    def reshape(self, shape: int | Sequence[int]) -> FakeTensor:
-        return replace(self, shape=(math.prod(self.shape),) if isinstance(shape, int) else tuple(shape))
-
-    def __getitem__(self, part: slice) -> FakeTensor:
-        return replace(self, address=self.address + 2 * part.start, shape=(part.stop - part.start,))
-
-
-@dataclass
-class Memory:
-    """An allocator that hands out addresses in order."""
-
-    given: list[FakeTensor] = field(default_factory=list)
-
-    def __call__(self, shape: tuple[int, ...], dtype: str) -> FakeTensor:
-        name = {"f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32", "i8": "torch.int8"}[dtype]
-        self.given.append(FakeTensor(WORKSPACE + 2**20 * len(self.given), shape, name))
-        return self.given[-1]
+X, W = 2**32, 2**33
 
 
 class Stub:

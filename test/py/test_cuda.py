@@ -10,21 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cuda_stub import (
-    KERNELS,
-    SHARED,
-    SPLIT_K,
-    WORKSPACE,
-    FakeTensor,
-    Memory,
-    Stub,
-    W,
-    X,
-    library,
-    package_of,
-    spec,
-    stub,
-)
+from cuda_stub import KERNELS, SHARED, SPLIT_K, Stub, W, X, library, package_of, spec, stub
+from torch_stub import WORKSPACE, FakeTensor, Memory
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Call, Kernel, Program

@@ -11,8 +11,9 @@ import numpy as np
 import one_kernel
 import pytest
 from compiled import CTX, reference
-from cuda_stub import FakeTensor, Memory, Stub, library, spec, stub
+from cuda_stub import Stub, library, spec, stub
 from lowered import NUMPY, lower
+from torch_stub import FakeTensor, Memory
 
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder

@@ -6,14 +6,13 @@ import itertools
 import math
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cuda_stub import KERNELS, SHARED, SPLIT_K, FakeTensor, Memory, Stub, W, X, library, package_of, spec, stub
+from cuda_stub import KERNELS, SHARED, SPLIT_K, Stub, W, X, library, package_of, spec, stub
+from torch_stub import Torch, TorchTensor
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Kernel
@@ -23,23 +22,6 @@ from cleave.runtime.layout import BYTES, Layout
 from cleave.runtime.package import Package
 
 __all__ = ["library", "stub"]
-
-
-class TorchTensor(FakeTensor):
-    device = "cuda:0"
-    is_cuda = True
-
-    def get_device(self) -> int:
-        return 0
-
-    def is_contiguous(self) -> bool:
-        return True
-
-    def is_neg(self) -> bool:
-        return False
-
-    def clone(self, memory_format: str) -> TorchTensor:
-        return TorchTensor(2 * self.address // 32 * 16, self.shape, self.dtype)
 
 
 class Negated(TorchTensor):
@@ -74,38 +56,6 @@ class Credulous(Guards):
 
     def check(self, *tensors: Any) -> bool:
         return True
-
-
-OF_A_POOL = 1001
-
-
-class Torch(SimpleNamespace):
-    """A module ``torch`` whose current stream is 77; ``given``: all that it allocated, and on which stream."""
-
-    Tensor = TorchTensor
-    float16, float32, int8, contiguous_format = "float16", "float32", "int8", ""
-
-    def __init__(self) -> None:
-        self.memory, self.given, self.streams = Memory(), [], [77]
-        self.cuda = SimpleNamespace(
-            device=lambda device: nullcontext(),
-            ExternalStream=lambda stream, device: stream or OF_A_POOL,  # as PyTorch's
-            default_stream=lambda device: 0,
-            stream=self.stream,
-            current_stream=lambda *index: SimpleNamespace(cuda_stream=self.streams[-1]),
-            current_device=lambda: 0,
-        )
-
-    @contextmanager
-    def stream(self, stream: int) -> Iterator[None]:
-        self.streams.append(stream)
-        yield
-        self.streams.pop()
-
-    def empty(self, shape: tuple[int, ...], dtype: str, device: Any) -> TorchTensor:
-        made = self.memory(shape, {"float16": "f16", "float32": "f32", "int8": "i8"}[dtype])
-        self.given.append((made.address, self.streams[-1]))
-        return TorchTensor(made.address, shape, made.dtype)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import graphs
 import numpy as np
 import pytest
 from compiled import CTX, reference
-from cuda_stub import FakeTensor, Memory, Stub, library, stub
+from cuda_stub import Stub, library, stub
 from lowered import NUMPY
+from torch_stub import FakeTensor, Memory
 
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder

@@ -28,9 +28,9 @@ from cleave.passes.diagnostics import Diagnostic, collecting
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
+from cleave.schedule.copying_threads import ThreadCopy, copying_registers, lanes_of_row
 from cleave.schedule.scheduler import ScheduleOptions, Schedules, schedule, with_candidates
 from cleave.schedule.target import target_named
-from cleave.schedule.warp_specialised import ThreadCopy, copying_registers, lanes_of_row
 
 LARGE = {"k": 256, "n": 4096, "m": 4096, "v": 32768, "h": 16, "page": 4096, "j": 256, "a": 64}
 
