@@ -60,11 +60,11 @@ def of_package(path: Path, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[
     prepared = package._programs(package.variants[0]).prepare(tensors, allocate)
     stream = torch.cuda.current_stream().cuda_stream
     for number, launcher in enumerate(prepared._slot._launchers):
-        yield f"{path.stem}: the driver's launch {number}", launcher._start
+        yield f"{path.stem}: the driver's launch {number}", launcher.start
     yield f"{path.stem}: prepared", lambda: prepared.launch(stream)
     known = next(iter(package._remembered._known.values()))
     yield f"{path.stem}: are the tensors alike", lambda: known.alike(*tensors)
-    yield f"{path.stem}: a known call", lambda: known(tensors, None)
+    yield f"{path.stem}: a known call", lambda: known.launch(tensors, None)
     yield f"{path.stem}: a package", lambda: package(*tensors)
 
 

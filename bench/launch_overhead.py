@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "test" / "py"))
 from torch_stub import Torch, TorchTensor  # noqa: E402
 
 CALLS = 5000
+Options = dict[str, Any]
 ADDRESSES = itertools.count(2**32, 2**20)
 
 
@@ -40,7 +41,10 @@ def stand_in() -> Any:
     module = Torch()
     guards = SimpleNamespace(_empty_strided_cuda=lambda shape, strides, dtype: tensor(shape, dtype))
     module._C = SimpleNamespace(
-        _cuda_getCurrentRawStream=lambda index: 7, _cuda_getDevice=lambda: 0, _dynamo=SimpleNamespace(guards=guards)
+        _cuda_getCurrentRawStream=lambda index: 7,
+        _cuda_getDevice=lambda: 0,
+        _cuda_isCurrentStreamCapturing=lambda: False,
+        _dynamo=SimpleNamespace(guards=guards),
     )
     return module
 
@@ -90,7 +94,7 @@ def microseconds(call: Any) -> float:
     return min(series)
 
 
-def packaged(function: Any, static: dict[str, int], sizes: dict[str, int], library: bool) -> tuple[Any, Any]:
+def packaged(function: Any, static: dict[str, int], sizes: dict[str, int], options: Options) -> tuple[Any, Any]:
     """The function and a package of it whose kernels are the stub's."""
     import cleave
     from cleave.runtime.cuda import Kernel
@@ -98,7 +102,7 @@ def packaged(function: Any, static: dict[str, int], sizes: dict[str, int], libra
     from cleave.runtime.descriptors import DESCRIPTOR, Box, DescriptorSpec
     from cleave.runtime.package import Package
 
-    special = cleave.jit(function, library=library).specialised(**static)
+    special = cleave.jit(function, **options).specialised(**static)
     variant = special.variant(**sizes)
     kernels = {}
     for launch in variant.plan.possible_launches:
@@ -113,6 +117,10 @@ def packaged(function: Any, static: dict[str, int], sizes: dict[str, int], libra
 
 
 MATMUL = ("matmul", {"k": 512, "n": 512}, {"m": 64}, lambda m: [(m, 512), (512, 512)], range(17, 65))
+DECODE = (
+    "mha_d64", {"a": 2, "g": 1, "d": 64, "e": 64}, {"m": 16, "n": 16384},
+    lambda n: [(2, 1, 16, 64), (2, n, 64), (2, n, 64)], range(16200, 16385),
+)  # fmt: skip
 CASES = {
     "matmul": MATMUL,
     "matmul by cuBLAS": MATMUL,
@@ -120,12 +128,15 @@ CASES = {
         "mha_d64", {"a": 2, "g": 1, "d": 64, "e": 64}, {"m": 64, "n": 256},
         lambda n: [(2, 1, 64, 64), (2, n, 64), (2, n, 64)], range(100, 257),
     ),
-    "decode": (
-        "mha_d64", {"a": 2, "g": 1, "d": 64, "e": 64}, {"m": 16, "n": 16384},
-        lambda n: [(2, 1, 16, 64), (2, n, 64), (2, n, 64)], range(16200, 16385),
-    ),
+    "decode": DECODE,
+    "decode in one launch": DECODE,
 }  # fmt: skip
 """The subgraph, static sizes, those it is scheduled for, the shapes of tensors at one size, and such sizes."""
+OPTIONS: dict[str, Options] = {
+    "matmul by cuBLAS": {"library": True},
+    "decode": {"schedule": {"combine": "pdl"}},
+    "decode in one launch": {"schedule": {"combine": "share"}},
+}
 
 
 def measured(name: str) -> tuple[int, list[float]]:
@@ -134,7 +145,7 @@ def measured(name: str) -> tuple[int, list[float]]:
     from cleave.runtime.cuda_tensors import TORCH_DTYPES
 
     subgraph, static, sizes, shapes, others = CASES[name]
-    special, packed = packaged(subgraphs()[subgraph].function, static, sizes, name.endswith("cuBLAS"))
+    special, packed = packaged(subgraphs()[subgraph].function, static, sizes, OPTIONS.get(name, {}))
     program = packed._programs(packed.variants[0])
     stand_ins = [tensor(shape) for shape in shapes(others[-1])]
     call = program.prepare(stand_ins, lambda shape, dtype: tensor(shape, f"torch.{TORCH_DTYPES[dtype]}"))

@@ -33,17 +33,21 @@ class Counters:
         if self._driver.is_capturing(stream):
             with self._lock:
                 return self._cut(context, size)
-        own = threading.get_ident() if stream == _PER_THREAD else 0
-        known = self._pieces.get((context, stream, own))
-        if known and known[1] >= size:
-            return known[0]
+        found = self.kept(size, stream, context)
+        if found is not None:
+            return found
         with self._lock:
             if self._reserves.get(context, (0, 0))[1] < _LOW:
                 self._reserves[context] = self._zeros(_RESERVE, stream), _RESERVE
                 self._driver.synchronise(stream)  # graphs may be replayed on any stream
             wanted = max(_PIECE, 1 << (size - 1).bit_length())
-            made = self._pieces[context, stream, own] = self._zeros(wanted, stream), wanted
+            made = self._pieces[context, stream, _owner(stream)] = self._zeros(wanted, stream), wanted
             return made[0]
+
+    def kept(self, size: int, stream: int, context: int) -> int | None:
+        """The same of a stream that captures no graph, without asking; None where it has not had as many yet."""
+        address, kept = self._pieces.get((context, stream, _owner(stream)), (0, 0))
+        return address if kept >= size else None
 
     def _zeros(self, size: int, stream: int) -> int:
         array = self._driver.array((size // 4,), "i32")
@@ -59,6 +63,11 @@ class Counters:
             return None
         self._reserves[context] = address + taken, left - taken
         return address
+
+
+def _owner(stream: int) -> int:
+    """The thread, where each has a stream of its own by this handle."""
+    return threading.get_ident() if stream == _PER_THREAD else 0
 
 
 _shared: dict[Driver, Counters] = {}

@@ -221,7 +221,7 @@ def _destroy(functions: Mapping[str, Any], made: Sequence[tuple[str, int]]) -> N
 
 
 class ProductLauncher:
-    """A product to be called with a stream, by one thread at a time; ``point`` says where its pointers lie.
+    """A product, by one thread at a time: as ``cuda_launch.Launcher``. ``point`` says where its pointers lie.
 
     They are numbered: a, b and d of ``Gemm``, and the workspace.
     """
@@ -229,7 +229,7 @@ class ProductLauncher:
     def __init__(self, driver: Driver, planned: Planned, context: int, name: str) -> None:
         self._driver, self._planned, self._context, self._name = driver, planned, context, name
         self._pointers = [c_void_p() for _ in range(4)]
-        self._stream = c_void_p()
+        self.stream = c_void_p()
         self._kept: dict[int, Any] = {}
         self._call: Any = None
 
@@ -238,14 +238,16 @@ class ProductLauncher:
         self._pointers[parameter] = c_void_p.from_address(address)
         self._kept[parameter], self._call = owner, None
 
-    def __call__(self, stream: int) -> None:
-        """Start the product on ``stream`` (0: the default one); returns at once."""
+    def start(self) -> int:
+        """Start the product on ``stream`` (0: the default one); returns at once, with a status."""
         self._driver.enter(self._context)
-        self._stream.value = stream
         if self._call is None:
             a, b, d, workspace = self._pointers
-            self._call = self._planned.cublas.call(self._planned, (a, b, d, workspace), self._stream)
-        self._planned.cublas.check(f"start the product {self._name}", self._call())
+            self._call = self._planned.cublas.call(self._planned, (a, b, d, workspace), self.stream)
+        return self._call()
+
+    def failed(self, status: int) -> None:
+        self._planned.cublas.check(f"start the product {self._name}", status)
 
 
 # --- where the library is --------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ Building these takes longer than launching, so a program keeps them and only put
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int, c_int64, c_uint, c_void_p
 from dataclasses import dataclass, field
@@ -57,8 +56,9 @@ class Shape:
 
 
 class Launcher:
-    """A kernel with memory for its parameters, to be called with a stream; by one thread at a time.
+    """A kernel with memory for its parameters, to be used by one thread at a time.
 
+    ``start`` starts it on ``stream`` (0: the default one) and returns at once, with a status: if not 0, for ``failed``.
     Every parameter of 4 or 8 bytes has 8 in ``values``, the low ones first; ``point`` puts others in their place.
     """
 
@@ -70,29 +70,23 @@ class Launcher:
         extended, plain = driver.launch_functions
         function = c_void_p.from_param(shape.function)  # what ctypes makes of an argument, made once
         if extended is not None:
-            self._config, self._stream = _configured(shape)
+            self._config, self.stream = _configured(shape)
             start = partial(extended, byref(self._config), function)
         else:
-            self._stream = c_void_p()
+            self.stream = c_void_p()
             sizes = map(c_uint.from_param, (*shape.grid, shape.threads, 1, 1, shape.shared))
-            start = partial(plain, function, *sizes, self._stream)
-        self._start = partial(start, byref(self._pointers), None)
+            start = partial(plain, function, *sizes, self.stream)
+        self.start = partial(start, byref(self._pointers), None)
 
     def point(self, parameter: int, address: int, owner: Any) -> None:
         """Let a parameter lie in the host's memory at ``address``, which ``owner`` keeps."""
         self._pointers[parameter], self._kept[parameter] = address, owner
 
-    def __call__(self, stream: int) -> None:
-        """Start the kernel on ``stream`` (0: the default one); returns at once."""
-        self._stream.value = stream
-        if status := self._start():
-            self._failed(status)
-
-    def _failed(self, status: int) -> None:
+    def failed(self, status: int) -> None:
         """Start it again where all that was missing is a context: a thread has none before its first use of CUDA."""
         shape = self._shape
         if status == INVALID_CONTEXT and self._driver.enter(shape.context):
-            status = self._start()
+            status = self.start()
         self._driver.check(f"launch kernel {shape.name} on the grid {shape.grid}", status)
 
 
@@ -146,11 +140,12 @@ class Slot:
         self, bound: Bound, launchers: Sequence[Launcher | ProductLauncher], map_of: MapOf, roots: int
     ) -> None:
         self._launchers, self._map_of = tuple(launchers), map_of
+        self._starts = tuple(launcher.start for launcher in launchers)
+        self._stream: int | None = None
         pairs = list(zip(bound.launches, launchers, strict=True))
         pointers = [(at, parameter, r, o) for launch, at in pairs for parameter, r, o in launch.pointers]
         self._parts = list(dict.fromkeys((root, offset) for _, _, root, offset in pointers if offset))
         self.table = (c_int64 * (roots + len(self._parts)))()
-        self._write = struct.Struct(f"{len(self.table)}q").pack_into
         entries = _addresses_in(self.table)
         for launcher, parameter, root, offset in pointers:
             number = roots + self._parts.index((root, offset)) if offset else root
@@ -164,16 +159,23 @@ class Slot:
     def fill(self, addresses: Sequence[int]) -> None:
         """Put in the addresses of all roots."""
         if self._parts:  # most calls have none
-            addresses = [*addresses, *[addresses[root] + offset for root, offset in self._parts]]
-        self._write(self.table, 0, *addresses)
+            addresses = list(addresses)
+            for root, offset in self._parts:
+                addresses.append(addresses[root] + offset)
+        self.table[:] = addresses
         for described, root, offset in self._described:
             address = addresses[root] + offset
             if address != described.address:
                 described.fill(address, self._map_of)
 
     def launch(self, stream: int) -> None:
-        for launcher in self._launchers:
-            launcher(stream)
+        if stream != self._stream:
+            for launcher in self._launchers:
+                launcher.stream.value = stream
+            self._stream = stream
+        for start in self._starts:
+            if status := start():
+                self._launchers[self._starts.index(start)].failed(status)
 
 
 @dataclass(frozen=True)

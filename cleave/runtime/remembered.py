@@ -24,14 +24,16 @@ _LIMIT = 1024
 class _Torch:
     """What a call needs of PyTorch: the functions that the code of its own compiler calls, where it has them.
 
-    ``empty`` takes a shape, strides and a type, and allocates on the current GPU. ``guards`` takes tensors, and says of
-    others whether they are of the same types, shapes, strides and places; None where PyTorch has none.
+    ``empty`` takes a shape, strides and a type, and allocates on the current GPU. ``is_capturing`` says whether the
+    current stream captures a graph. ``guards`` takes tensors, and says of others whether they are of the same types,
+    shapes, strides and places. These two are None where PyTorch has none.
     """
 
     module: Any
     current_device: Callable[[], int]
     current_stream: Callable[[int], int]
     empty: Callable[[tuple[int, ...], tuple[int, ...], Any], Any]
+    is_capturing: Callable[[], bool] | None
     guards: Any
 
     @staticmethod
@@ -47,6 +49,7 @@ class _Torch:
             _within(torch, "_C._cuda_getDevice") or torch.cuda.current_device,
             _within(torch, "_C._cuda_getCurrentRawStream") or stream,
             _within(torch, "_C._dynamo.guards._empty_strided_cuda") or empty,
+            _within(torch, "_C._cuda_isCurrentStreamCapturing"),
             _within(torch, "_C._dynamo.guards.TensorGuards"),
         )
 
@@ -101,36 +104,43 @@ class _Known:
         own = replace(ready, bound=bound, free=[])
         return _Known(quick, program, own, index, count, alike, new, counters, whole)
 
-    def __call__(self, tensors: Sequence[Any], stream: int | None) -> Any:
+    def launch(self, tensors: Sequence[Any], stream: int | None) -> Any:
         """One result or a tuple of them, computed on ``stream`` or the current one; None for what is not aligned."""
         addresses: list[int] = []
         bits = 0
         for tensor in tensors:
-            address = tensor.data_ptr()
-            addresses.append(address)
+            addresses.append(address := tensor.data_ptr())
             bits |= address
         if bits % ALIGNMENT:
             return None
-        torch, empty = self.torch, self.torch.empty
+        torch = self.torch
         if torch.current_device() != self.index:
             with torch.module.cuda.device(self.index):
-                return self(tensors, stream)
+                return self.launch(tensors, stream)
         where = torch.current_stream(self.index)
         if stream is None or stream == where:
-            made = [empty(*new) for new in self.new]
-        else:
-            where = stream
-            with on_stream(torch.module, stream, self.index):
-                made = [empty(*new) for new in self.new]
-        for tensor in made:
+            return self._enqueue(tensors, addresses, where)
+        with on_stream(torch.module, stream, self.index):
+            return self._enqueue(tensors, addresses, stream)
+
+    def _enqueue(self, tensors: Sequence[Any], addresses: list[int], stream: int) -> Any:
+        """On the current stream. ``addresses``: of the tensors."""
+        made: list[Any] = []
+        empty = self.torch.empty
+        for shape, strides, dtype in self.new:
+            made.append(tensor := empty(shape, strides, dtype))
             addresses.append(tensor.data_ptr())
         if self.counters:
-            self._count(addresses, where)
-        self.program.run(self.ready, addresses, where)
+            self._count(addresses, stream)
+        self.program.run(self.ready, addresses, stream)
         return made[0] if self.whole else self._results((*tensors, *made))
 
     def _count(self, addresses: list[int], stream: int) -> None:
-        """Add where the counters are."""
+        """Add where the counters are. ``stream``: the current one."""
+        is_capturing = self.torch.is_capturing
+        if is_capturing and not is_capturing() and (found := self.program.counters(self.ready, stream)):
+            addresses += found
+            return
 
         def allocate(shape: tuple[int, ...], dtype: str) -> Any:
             with on_stream(self.torch.module, stream, self.index):
@@ -167,7 +177,7 @@ class Remembered:
                 return None
             if not sizes:
                 self._last = found
-        return found(tensors, stream)
+        return found.launch(tensors, stream)
 
     def keep(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, program: Program, ready: Ready) -> None:
         """Remember that ``program``, on the current GPU, takes such tensors, with what is ready for them."""

@@ -13,8 +13,12 @@ static _Thread_local void *context;  // as in a real driver, each thread enters 
 
 #define CHECK(name) if (!strcmp(failing, name)) return status_of_failure
 #ifdef QUIET
+#define LOGS 0
+#define BLOCKS 1000
 #define LOG(...)
 #else
+#define LOGS 1
+#define BLOCKS 2
 #define LOG(...) snprintf(log_text + strlen(log_text), sizeof log_text - strlen(log_text), __VA_ARGS__)
 #endif
 
@@ -83,14 +87,14 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, co
   *(uint64_t *)map = ++maps;
   return 0;
 }
-// 4 multiprocessors with room for 2 blocks each; streams from 500 up are being captured.
+// 4 multiprocessors with room for BLOCKS blocks each; streams from 500 up are being captured.
 int cuDeviceGetName(char *name, int length, int device) { strncpy(name, "stub", length); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   *value = attribute == 16 ? 4 : attribute == 75 ? 9 : attribute == 95;
   return 0;
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared) {
-  *blocks = 2;
+  *blocks = BLOCKS;
   return 0;
 }
 int cuStreamIsCapturing(void *stream, int *status) { if (!context) return 201; *status = (uintptr_t)stream >= 500; return 0; }
@@ -120,7 +124,7 @@ int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, 
   if (!context) return 201;
   LOG("launch %.*s grid %u %u %u block %u %u %u shared %u stream %lu:", (int)(strchr(function, ':') - function),
       function, gx, gy, gz, bx, by, bz, shared, (unsigned long)(uintptr_t)stream);
-  for (size_t i = 0; parameter(function, i); i++)
+  for (size_t i = 0; LOGS && parameter(function, i); i++)
     if (parameter(function, i) == 128) LOG(" map %llu", (unsigned long long)*(uint64_t *)params[i]);
     else if (parameter(function, i) == 4) LOG(" %d", *(int32_t *)params[i]);
     else LOG(" %lld", (long long)*(int64_t *)params[i]);

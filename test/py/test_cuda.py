@@ -99,12 +99,20 @@ def test_threads_have_parameters_of_their_own(stub: Stub, monkeypatch: pytest.Mo
     current: dict[int, int] = {}
     seen: list[bool] = []
 
-    def launched(launcher: Launcher, stream: int) -> None:
-        time.sleep(0)  # others run
-        if launcher._shape.name == "parts":
-            seen.append(ctypes.c_int64.from_address(launcher._pointers[0]).value == current[stream])
+    def watched(*arguments: Any) -> Launcher:
+        launcher = Launcher(*arguments)
 
-    monkeypatch.setattr(Launcher, "__call__", launched)
+        def start() -> int:
+            time.sleep(0)  # others run
+            if launcher._shape.name == "parts":
+                address = ctypes.c_int64.from_address(launcher._pointers[0]).value
+                seen.append(address == current[launcher.stream.value or 0])
+            return 0
+
+        launcher.start = start
+        return launcher
+
+    monkeypatch.setattr("cleave.runtime.cuda.Launcher", watched)
 
     def work(number: int) -> None:
         for step in range(200):

@@ -220,6 +220,31 @@ def test_new_memory_is_the_streams(stub: Stub, torch: Torch, monkeypatch: pytest
     assert torch.given and {where for _, where in torch.given} == {79}, "the first call"
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_graph_has_counters_of_its_own(
+    stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    """Whether PyTorch or the driver says what is captured; where PyTorch does, the driver need not be asked."""
+    capturing: set[int] = set()
+    monkeypatch.setattr(stub.driver, "is_capturing", capturing.__contains__)
+    if quick:
+        torch._C = SimpleNamespace(_cuda_isCurrentStreamCapturing=lambda: torch.streams[-1] in capturing)
+    monkeypatch.setitem(KERNELS, "all", Kernel("all", b"all:8,8,8,8", 0, 4))
+    package, tensors = package_of(stub, monkeypatch, SHARED), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
+    for stream, captures in ((77, False), (77, False), (78, False), (77, True), (77, True), (78, False), (77, False)):
+        capturing.update([stream] if captures else [])
+        package(*tensors, sizes={"s": 2}, stream=stream)
+        capturing.clear()
+    first, again, other, *graphs, other_again, last = [
+        line.rpartition(": ")[2].split()[1] for line in stub.log if "launch all" in line
+    ]
+    assert first == again == last and other == other_again
+    assert len({first, other, *graphs}) == 4
+    if quick:
+        monkeypatch.setattr(stub.driver, "is_capturing", None)
+        package(*tensors, sizes={"s": 2}, stream=77)
+
+
 def test_pooled_memory_is_apart() -> None:
     """Each root that is used has bytes of its own; tensors, results and counters stay whole."""
     inputs = 2
