@@ -20,7 +20,7 @@ from cleave.schedule.rename import viewed
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel
 from cleave.schedule.tiling import Fusion, Tiling
-from cleave.schedule.tilings import Point, space_of
+from cleave.schedule.tilings import Point, comes_first, space_of
 from cleave.schedule.traffic import best_group
 from cleave.schedule.warp_specialised import THREE, TWO, specialised_form
 from cleave.schedule.workload import columns_lost
@@ -44,7 +44,8 @@ LONG = 40
 class Candidate:
     """A kernel for one region, which ``emit`` makes, and what it is predicted to cost.
 
-    ``rejected``: why it is not taken although it was predicted to fit; empty if it may be.
+    ``swapped``: what it leaves in memory has other dims last than its tiles. ``rejected``: why it is not taken although
+    it was predicted to fit; empty if it may be.
     """
 
     emit: Callable[[], Emitted]
@@ -54,6 +55,7 @@ class Candidate:
     num_stages: int
     descriptors: bool = False
     warp_specialised: bool = False
+    swapped: bool = False
     rejected: str = ""
 
     @cached_property
@@ -74,9 +76,7 @@ class Candidate:
     def doubt(self) -> float:
         """How many times as long as predicted it counts: swapped operands and many warps for a small tile do worse."""
         small = math.prod(self.tiling.grid.values()) <= CROWDED * 32 * self.num_warps
-        return DOUBT ** (
-            bool(self.tiling.columns) + (small and self.num_warps > WARPS[0] and not self.warp_specialised)
-        )
+        return DOUBT ** (self.swapped + (small and self.num_warps > WARPS[0] and not self.warp_specialised))
 
 
 def distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
@@ -182,7 +182,8 @@ class Candidates:
         found: list[Candidate] = []
         for through, each in works.items():
             costs = Costs(each, self.target)
-            found += [Candidate(emit, tiling, costs.of(*pair), pair[1], pair[0], through) for pair in resources]
+            plain = (Candidate(emit, tiling, costs.of(*pair), pair[1], pair[0], through) for pair in resources)
+            found += [replace(each, swapped=_swaps(region, tiling)) for each in plain]
         described = works.get(True) if work.describable else self._of_threads(form, tiling, sizes)
         if self.warp_specialise and described:
             special = list(self._specialised(emit, tiling, form, described, sizes))
@@ -203,7 +204,8 @@ class Candidates:
         form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target)
         if form:
             cost = specialised_cost(work, form, self.target)
-            yield Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
+            found = Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
+            yield replace(found, swapped=_swaps(alike.region, tiling))
 
     def _for_three(self, tiling: Tiling, fusion: Fusion, alike: Form, sizes: Sizes) -> Iterator[Candidate]:
         """For two consumers' tiles those with half as many rows again, in loops that compute between their products.
@@ -231,6 +233,10 @@ class Candidates:
         if key not in self._emitted:
             self._emitted[key] = emit_kernel("kernel", region, tiling, self.extents, fusion)
         return self._emitted[key]
+
+
+def _swaps(region: Region, tiling: Tiling) -> bool:
+    return any(comes_first(tiling.columns, value) for value in region.outputs)
 
 
 def _gains_by_descriptors(work: Workload) -> bool:

@@ -16,6 +16,7 @@ from cleave.schedule.agreement import kernels_that_agree
 from cleave.schedule.anchors import suit
 from cleave.schedule.candidates import LONG, Candidate, Candidates, Sizes
 from cleave.schedule.cost import BYTES, known_of, launch_time, program_cost
+from cleave.schedule.depth_last import with_depth_last
 from cleave.schedule.depth_parts import in_whole_tiles
 from cleave.schedule.explore import Score
 from cleave.schedule.free_symbols import free_symbols
@@ -191,7 +192,8 @@ def schedules_of(graphs: Sequence[Graph], options: ScheduleOptions) -> list[Sche
 
 def _schedulable(graph: Graph, options: ScheduleOptions) -> Graph:
     graph.require_one_size_each()
-    return in_memory_order(with_scaled_extrema(in_whole_tiles(in_whole_vectors(graph, options.sizes))))
+    whole = in_whole_tiles(in_whole_vectors(graph, options.sizes))
+    return in_memory_order(with_depth_last(with_scaled_extrema(whole)))
 
 
 def _no_candidates(graph: Graph, options: ScheduleOptions) -> Candidates:

@@ -125,7 +125,7 @@ def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     tiled = {*rows, *(name for side in sides for name in side[0])}
     sides += [({name: 1},) for name in region.parallel if name not in tiled]
     few = [frozenset(group) for group in groups if math.prod(sizes[name] for name in group) <= FEW]
-    moved = [columns for columns in few if any(_comes_first(columns, value) for value in region.reductions)]
+    moved = [columns for columns in few if any(comes_first(columns, value) for value in region.reductions)]
     deferred = (False, True) if any(_may_defer(value, region) for value in region.reductions) else (False,)
     space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred, rows)
     if space.points:
@@ -294,7 +294,7 @@ def _takes_their_place(columns: frozenset[str], tiles: Mapping[str, int], region
     return False
 
 
-def _comes_first(columns: frozenset[str], value: Value) -> bool:
+def comes_first(columns: frozenset[str], value: Value) -> bool:
     """Whether another dim follows one of these in the value."""
     return sorted(value.names, key=columns.__contains__) != list(value.names)
 

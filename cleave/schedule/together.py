@@ -76,6 +76,7 @@ class _Together:
 
     def __init__(self, chosen: Sequence[Candidate], extents: Mapping[str, int], sizes: Sizes, target: Target) -> None:
         self.tiling, self.extents, self.sizes, self.target = chosen[0].tiling, extents, sizes, target
+        self.swapped = any(candidate.swapped for candidate in chosen)
         self.launches = [Launch(candidate.kernel, candidate.operands) for candidate in chosen]
         self.parts = parts_of(self.launches)
         arguments = tuple(arguments_of(self.launches).values())
@@ -84,7 +85,8 @@ class _Together:
 
     def plain(self, stages: int, warps: int) -> Candidate:
         cost = self.costs.of(stages, warps)
-        return Candidate(self._emit, self.tiling, cost, warps, stages, self.parts[0].descriptors)
+        described = self.parts[0].descriptors
+        return Candidate(self._emit, self.tiling, cost, warps, stages, described, swapped=self.swapped)
 
     def specialised(self) -> Iterator[Candidate]:
         """Nothing where they have no common form."""
@@ -92,7 +94,8 @@ class _Together:
         form = specialised_form(whole, self.work, self.sizes.known, self.target)
         if form:
             cost, rest = specialised_cost(self.work, form, self.target), (form.warps, form.stages)
-            yield Candidate(self._emit, self.tiling, cost, *rest, descriptors=True, warp_specialised=True)
+            forms = {"descriptors": True, "warp_specialised": True, "swapped": self.swapped}
+            yield Candidate(self._emit, self.tiling, cost, *rest, **forms)
 
     @cached_property
     def _emitted(self) -> Emitted:

@@ -1,0 +1,68 @@
+"""What a kernel leaves for a product in tf32 lies in memory with that product's depth last."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cleave.bindings import context, ir
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.passes.graph_io import from_graph
+from cleave.reference import run
+from cleave.schedule.depth_last import with_depth_last
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+
+ROWS, DEPTH, COLUMNS, KEYS = 5, 13, 21, 37
+
+
+def reassociated(kind: str = "tf32", *, parts: bool = False, kept: bool = False) -> Graph:
+    """q·(kᵀ·v), of which the inner product may be summed over ``parts``, and may be a result itself."""
+    b = GraphBuilder("f")
+    q, k, v = b.input("m d=13", "f16"), b.input("s n d=13" if parts else "n d=13", "f16"), b.input("n e", "f16")
+    inner = b.contract(k, v, over=["n"], dtype="f32")
+    inner = b.reduce(inner, kind="sum", over=["s"]) if parts else inner
+    outer = b.contract(b.cast(q, dtype=kind), b.cast(inner, dtype=kind), over=["d"], dtype="f32")
+    return b.build(*((outer, inner) if kept else (outer,)))
+
+
+def evaluated(graph: Graph, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        from_graph(graph, module)
+        return run(module, graph.name, inputs, precision="declared")
+
+
+def inner_product(graph: Graph) -> Value:
+    return next(value for value in graph.topological() if value.op == "contract" and "n" in value.attrs["over"])
+
+
+def inputs(graph: Graph) -> list[np.ndarray]:
+    sizes = {"m": ROWS, "d": DEPTH, "e": COLUMNS, "n": KEYS, "s": 3}
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal([sizes[name] for name in each.names]).astype(np.float16) for each in graph.inputs]
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_the_depth_is_last_and_the_numbers_are_the_same(parts: bool) -> None:
+    graph = reassociated(parts=parts)
+    found = with_depth_last(graph)
+    assert inner_product(graph).names[-2:] == ("d", "e")
+    assert inner_product(found).names == (*(("s",) if parts else ()), "e", "d")
+    assert found.outputs[0].type == graph.outputs[0].type
+    np.testing.assert_array_equal(evaluated(found, inputs(graph)), evaluated(graph, inputs(graph)))
+
+
+@pytest.mark.parametrize("graph", [reassociated("bf16"), reassociated("f32"), reassociated(kept=True)])
+def test_other_products_and_results_keep_their_order(graph: Graph) -> None:
+    assert [value.type for value in with_depth_last(graph).topological()] == [v.type for v in graph.topological()]
+
+
+def test_a_kernel_leaves_its_result_so() -> None:
+    b = GraphBuilder("f")
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f16")
+    inner = b.cast(b.contract(k, v, over=["n"], dtype="f32"), dtype="tf32")
+    graph = b.build(b.cast(b.contract(b.cast(q, dtype="tf32"), inner, over=["d"], dtype="f32"), dtype="f16"))
+    sizes = {"h": 32, "m": 4096, "n": 4096}
+    first, second = schedule(graph, ScheduleOptions(sizes=sizes, max_tilings=4)).program.launches
+    assert [ref.type.names for ref in first.kernel.outputs if ref.type] == [("h", "e", "d")]
+    assert [ref.type.names for ref in second.kernel.outputs if ref.type] == [("h", "m", "e")]
