@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from math import gcd, inf
 from typing import Final, NamedTuple
 
@@ -51,27 +52,27 @@ class Facts:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         """See `parse`."""
-        if isinstance(texts, str):
-            raise TypeError(f"facts are a list of texts, not one text: write [{texts!r}]")
         self.texts = tuple(texts)
         relations = [relation for text in self.texts for relation in _read(text)]
         self._definitions, nonnegative = _solve(relations)
         self._bounds = _bounds_from(nonnegative)
         self._simplified: dict[Size, Size] = {}
 
-    @classmethod
-    def parse(cls, texts: Iterable[str]) -> Facts:
+    @staticmethod
+    def parse(texts: Iterable[str]) -> Facts:
         """Facts from texts such as ``N = 16*N1``, ``1 <= s``, ``1 <= s <= n``, ``n < 4097``.
 
         An equality with a bare symbol on one side defines that symbol; further equalities are solved for a symbol where
         that is easy, and are bounds otherwise. CleaveError: unreadable text, a symbol defined by itself, or facts seen
         to contradict each other.
         """
-        return cls(texts)
+        if isinstance(texts, str):
+            raise TypeError(f"facts are a list of texts, not one text: write [{texts!r}]")
+        return _parsed(tuple(texts))
 
     def given(self, values: Mapping[str, int]) -> Facts:
         """These facts and that the symbols have these values. CleaveError where one of them cannot have its value."""
-        return Facts((*self.texts, *(f"{name} = {value}" for name, value in values.items()))) if values else self
+        return Facts.parse((*self.texts, *(f"{name} = {value}" for name, value in values.items()))) if values else self
 
     @property
     def definitions(self) -> Mapping[str, Size]:
@@ -127,6 +128,12 @@ class Facts:
 
     def __reduce__(self) -> tuple[object, ...]:
         return Facts, (self.texts,)
+
+
+@lru_cache(maxsize=128)
+def _parsed(texts: tuple[str, ...]) -> Facts:
+    """One object for all that have the same: what is found out of sizes is found once."""
+    return Facts(texts)
 
 
 def _finite(end: End) -> int | None:

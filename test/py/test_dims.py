@@ -541,6 +541,9 @@ def test_facts_are_values() -> None:
     assert facts.texts == tuple(FACTS)
     assert facts == Facts.parse(FACTS) and hash(facts) == hash(Facts.parse(FACTS)) and facts != Facts.parse([])
     assert pickle.loads(pickle.dumps(facts)) == facts
+    assert Facts.parse(iter(FACTS)) is facts  # so that what is found out of sizes is found once
+    with pytest.raises(TypeError, match="not one text"):
+        Facts.parse("1 <= s")
 
 
 @pytest.mark.parametrize(

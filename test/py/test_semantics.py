@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import graphs
 import numpy as np
 import pytest
 import random_programs
-from compiled import alternatives, compile_graph, reference, static
+from compiled import alternatives, compile_graph, drawn_schedules, reference, static
 from known_gaps import gap
 from semantics_cases import CASES, Case
 
@@ -224,7 +225,25 @@ def test_errors_of_few_elements_are_those_of_several_inputs() -> None:
     assert len(optimised) and (optimised <= 1.2 * unoptimised).all()
 
 
-@pytest.mark.parametrize("seed", [*range(1, 9), 20552])  # the last masks a tile that inner loops share
+@pytest.mark.parametrize("draw", [2, 4])
+def test_a_masked_tile_that_inner_loops_share(draw: int) -> None:
+    """Of weights over c, which are summed by themselves, and with exponentials over b and c."""
+    b = GraphBuilder("shared")
+    x, y = (b.split(b.input(dims, "f32"), dim="a", into=["s", "t=ceildiv(a, s)"]) for dims in ("a b c", "a c"))
+    large = b.cmp(y, b.reduce(x, kind="max", over=["c", "b"]), predicate="ge")
+    weights = b.select(large, y, b.constant(0.5, "f32"))
+    e = b.exp(b.sub(x, b.reduce(x, kind="max", over=["c"])))
+    squares = b.reduce(b.mul(weights, weights), kind="sum", over=["c", "t"])
+    graph, sizes = b.build(b.contract(e, weights, over=["c", "t", "b"]), squares), {"a": 5, "b": 2, "c": 17, "s": 2}
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape).astype(np.float32) for shape in ((5, 2, 17), (5, 17))]
+    with drawn_schedules(random.Random(draw)):  # of which these two mask the tile in an inner loop
+        compiled = compile_graph(graph, sizes, tilings=1)
+    for out, exact in zip(compiled(inputs, {"s": 2}), reference(graph, inputs, "f64", {"s": 2}), strict=True):
+        np.testing.assert_allclose(out, exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_random_programs(seed: int) -> None:
     """As written, static, and every alternative, by the accuracy contract."""
     assert not list(random_programs.problems(seed))
