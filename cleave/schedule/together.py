@@ -94,8 +94,9 @@ class _Together:
         form = specialised_form(whole, self.work, self.sizes.known, self.target)
         if form:
             cost, rest = specialised_cost(self.work, form, self.target), (form.warps, form.stages)
-            forms = {"descriptors": True, "warp_specialised": True, "swapped": self.swapped}
-            yield Candidate(self._emit, self.tiling, cost, *rest, **forms)
+            yield Candidate(
+                self._emit, self.tiling, cost, *rest, descriptors=True, warp_specialised=True, swapped=self.swapped
+            )
 
     @cached_property
     def _emitted(self) -> Emitted:
