@@ -87,7 +87,7 @@ class _Rewriting:
         if value.op == "mul" and x.op == "constant":
             x, c = c, x
         positive = c.op == "constant" and _LEAST <= c.attrs["value"] < math.inf
-        return _Scaled(x, value.op, c.attrs["value"]) if positive and x.type == value.type else None
+        return _Scaled(x, value.op, c.attrs["value"]) if positive and _has_elements_of(x, value) else None
 
     def _guarded(self, value: Value) -> _Scaled | None:
         """A maximum with 0 in place of −inf."""
@@ -106,7 +106,7 @@ class _Rewriting:
         """A product where a condition holds, an infinity elsewhere."""
         condition, *chosen = value.operands
         of = next((self._scaled[each] for each in chosen if each in self._scaled), None)
-        if of is None or of.core.type != value.type:
+        if of is None or not _has_elements_of(of.core, value):
             return None
         cores = tuple(of.core if each in self._scaled else each for each in chosen)
         rest = [each for each in chosen if each not in self._scaled]
@@ -119,3 +119,8 @@ class _Rewriting:
         if a is None or b is None or not b.extremum or not a.is_alike(b) or not a.is_moderate:
             return None
         return a.of(replace(value, operands=(a.core, b.core)), extremum=False)
+
+
+def _has_elements_of(one: Value, other: Value) -> bool:
+    """Of one type, in whatever order of dims."""
+    return one.dtype == other.dtype and set(one.dims) == set(other.dims)

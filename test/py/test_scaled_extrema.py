@@ -89,6 +89,25 @@ def test_differences_masks_and_guards() -> None:
         np.testing.assert_allclose(other, one, rtol=1e-5)
 
 
+def test_a_mask_that_orders_dims_otherwise() -> None:
+    """As in causal attention, where positions of keys and queries come first."""
+    b = GraphBuilder("f")
+    x, seen = b.input("h m n=16", "f32"), b.input("n=16 m", "i1")
+    s = b.select(seen, scaled(b, x, 0.3, "mul"), b.constant(-INF, "f32"))
+    assert s.names != x.names
+    top = b.reduce(s, kind="max", over=["n"])
+    graph = b.build(b.exp(b.sub(s, top)), top)
+    found = with_scaled_extrema(graph)
+    assert found.outputs[0].operands[0].op == "mul"
+    assert {v.op for v in found.outputs[0].operands[0].operands[0].operands} <= {"select", "reduce"}
+    assert [output.type for output in found.outputs] == [output.type for output in graph.outputs]
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((3, 7, 16)).astype(np.float32) * 30, rng.random((16, 7)) < 0.7]
+    inputs[1][0] = True
+    for one, other in zip(evaluated(graph, inputs), evaluated(found, inputs), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
 def test_different_factors_stay_inside() -> None:
     b = GraphBuilder("f")
     x = b.input("m n=16", "f32")
