@@ -7,7 +7,7 @@ were started before. When the last reader of a buffer is done, the buffer is rel
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleave.bindings import ir
@@ -15,6 +15,7 @@ from cleave.lowering import encodings, tt, ttg
 from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.exchange import COMBINE, GATHER, PART
 from cleave.lowering.exchange_buffers import Exchange, Exchanges
+from cleave.lowering.exponentials import with_polynomial
 from cleave.lowering.meeting import is_barrier, meet_blocks
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
@@ -68,6 +69,7 @@ class Kernel:
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
     ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles. ``consumers``: how many there are.
+    ``shared_out``: exponentials of which a polynomial computes a part.
     """
 
     block: ir.Block
@@ -79,6 +81,7 @@ class Kernel:
     rotated: bool = True
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
     consumers: int = 1
+    shared_out: Container[ir.Operation] = ()
 
 
 @dataclass
@@ -368,7 +371,9 @@ class Consumer:
 
     def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
         layouts = dict(taken(op, encoding) if encoding else self.layouts.operands(op))
-        copied = ttg.clone(op, [self.either(operand, layouts.get(operand)) for operand in op.operands], encoding)
+        operands = [self.either(operand, layouts.get(operand)) for operand in op.operands]
+        shared_out = encoding and op in self.kernel.shared_out and with_polynomial(operands[0], encoding)
+        copied = shared_out or ttg.clone(op, operands, encoding)
         for result, copy in zip(op.results, copied.results, strict=True):
             if encoding is None or not is_tile(result):
                 self.scope.values[result] = copy

@@ -15,6 +15,7 @@ class Form:
     ``in_turn``: consumers take turns at the tensor cores in loops that compute between products.
     ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
     iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
+    ``polynomial``: an eighth of a loop's exponentials from an anchor are computed by multiply-adds.
     """
 
     persistent: bool = True
@@ -22,6 +23,7 @@ class Form:
     in_turn: bool = True
     stored_by_copies: bool = True
     run_on: bool = False
+    polynomial: bool = False
 
     @property
     def label(self) -> str:

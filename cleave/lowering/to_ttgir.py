@@ -22,6 +22,7 @@ from cleave.lowering.descriptors import LOAD
 from cleave.lowering.division import FIRST, FIRST_EXCHANGED, WHOLE, Division
 from cleave.lowering.exchange import GATHER, PART
 from cleave.lowering.exchange_buffers import exchanges_of
+from cleave.lowering.exponentials import anchored_exponentials
 from cleave.lowering.form import Form
 from cleave.lowering.kernel_builder import (
     ARGUMENTS,
@@ -207,7 +208,8 @@ class _Module:
         rotated = not divided.repeats
         turns = self._turns() if rotated else 0
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
-        agreed = turns, run_on, rotated, exchanges, divided.parts
+        shared_out = anchored_exponentials(self.function) if self.form.polynomial else ()
+        agreed = turns, run_on, rotated, exchanges, divided.parts, shared_out
         self.kernel = Kernel(self.block, layouts, self.rings, stores, *agreed)
 
     def _budget(self) -> Budget:

@@ -1,10 +1,13 @@
 """The PTX that kernels contain as inline assembly: there is no op of Triton's for it in every version.
 
-Result 0 of each is a 0 that nobody needs (Triton wants a result). All of it stands in the outermost block of a kernel
-and is executed by every thread, but for the barriers at which partitions meet.
+Result 0 of each is a 0 that nobody needs (Triton wants a result), but for exponentials. All others stand in the
+outermost block of a kernel and are executed by every thread, but for the barriers at which partitions meet.
 """
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
 
 TRIGGER = "griddepcontrol.launch_dependents; mov.b32 $0, 0;"
 WAIT = "griddepcontrol.wait; mov.b32 $0, 0;"
@@ -52,3 +55,35 @@ it is ready for the next launch. None sees that 0 while it spins: the last time 
 COUNT_BLOCK = _by_first_thread("")
 """The same where some threads of a block take no part: those that do meet at a barrier of theirs before and behind it.
 """
+
+TOGETHER = 8
+"""Elements of a thread that ``EXPONENTIALS`` takes, of which it computes the last one by the polynomial."""
+POLYNOMIAL = (0x3D61510C, 0x3E780626, 0x3F317AFD, 0x3F800000)
+"""Bits of the coefficients of 2 to the x from -0.5 to 0.5, the highest power first: off by 1.02e-4 of it at most, a
+fifth of what f16 tells apart, and exact at 0."""
+LEAST = -126.0
+"""Exponents below count as this one: what they give is nothing beside a row's largest, which is about 1."""
+_MAGIC = 12582912.0
+"""1.5 times 2 to the 23: what is added to it is rounded to a whole number, the low bits of the sum."""
+
+
+def _exponentials() -> Iterator[str]:
+    yield "{ .reg .f32 x, j, f, p; .reg .b32 n, e;"
+    for element in range(TOGETHER - 1):
+        yield f"ex2.approx.ftz.f32 ${element}, ${element + TOGETHER};"
+    yield f"max.NaN.f32 x, ${2 * TOGETHER - 1}, {_bits(LEAST)};"
+    yield f"add.rn.f32 j, x, {_bits(_MAGIC)}; add.rn.f32 f, j, {_bits(-_MAGIC)}; sub.rn.f32 f, x, f;"
+    first, *others = (f"0f{bits:08X}" for bits in POLYNOMIAL)
+    yield f"mov.f32 p, {first};"
+    yield from (f"fma.rn.f32 p, p, f, {coefficient};" for coefficient in others)
+    yield "mov.b32 n, j; shl.b32 n, n, 23; mov.b32 e, p; add.s32 e, e, n;"
+    yield f"mov.b32 ${TOGETHER - 1}, e; }}"
+
+
+def _bits(number: float) -> str:
+    return f"0f{struct.unpack('<I', struct.pack('<f', number))[0]:08X}"
+
+
+EXPONENTIALS = " ".join(_exponentials())
+"""2 to the power of so many f32 that are 1 at most: the special-function units compute all but one of them, the units
+for multiply-adds the last one meanwhile. A NaN gives a NaN."""

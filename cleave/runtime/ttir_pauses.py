@@ -120,12 +120,29 @@ def _count_block(output: int, address: int, count: int) -> Step:
     return step
 
 
+def _exponentials(output: int, exponent: int) -> Step:
+    """Each element by the polynomial, the less exact way: which ones a thread has is not modelled."""
+    coefficients = np.array(assembly.POLYNOMIAL, np.uint32).view(np.float32)
+
+    def step(frame: Frame) -> None:
+        x = np.maximum(frame[exponent], np.float32(assembly.LEAST))  # a NaN stays one
+        whole = np.rint(x)
+        part, found = x - whole, np.full_like(x, coefficients[0])
+        for coefficient in coefficients[1:]:
+            found = found * part + coefficient
+        frame[output] = np.ldexp(found, np.nan_to_num(whole).astype(np.int32))
+
+    return step
+
+
 def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partitioned: bool = False) -> Step:
     """The step of one of the texts of ``ttir_assembly``; CleaveError for any other.
 
     ``partitioned``: within a partition, ahead of which the block has waited for earlier launches.
     """
     text = attribute(op, "asm_string")
+    if text == assembly.EXPONENTIALS:
+        return _exponentials(output, *inputs)
     meeting = _MEETING.fullmatch(text)
     if partitioned and meeting:
         return _meet(output, meeting[1] == "sync", int(meeting[2]), int(meeting[3]))
