@@ -171,7 +171,8 @@ class Loops:
         """One iteration: each accumulator with this tile's part; later members see the earlier ones' running values."""
         carried, running = self.cascades.carried(group), frozenset(group)
         before, _ = carried.unpack(accumulators)
-        old_tiles = {member: scope.builder.cast(before[member], member.dtype) for member in group}
+        read = [member for member in group if any(member in self.tiles.region.upstream[other] for other in group)]
+        old_tiles = {member: scope.builder.cast(before[member], member.dtype) for member in read}
         old = Scope(scope.builder, scope, {}, old_tiles, running)
         scope.running, scope.anchored = running, self.cascades.anchored(group)
         for of, shift in carried.anchors(accumulators):
@@ -182,7 +183,7 @@ class Loops:
             for reduction, tile in self.cascades.corrected(state, carried, accumulators, old, scope).items():
                 part = self.partials.elements if self._deferred(reduction, group) else self.partials.partial
                 results[reduction] = self._combine(reduction, tile, part(reduction, scope), scope)
-            if any(member in self.tiles.region.upstream[other] for other in group):
+            if member in read:
                 loop = self.tiling.looped(member)[-1]
                 scope.tiles[member] = self.cascades.estimate(member, results[member], loop, scope)
         centres = [self.cascades.centre(a, scope) for a in carried.centres]
