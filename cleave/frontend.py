@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
@@ -15,7 +16,27 @@ from cleave.function import Function, Sizes
 if TYPE_CHECKING:
     from cleave.bindings import ir
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
+
+def _naming_its_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The function; CleaveError with the names it has for an argument by a name that it has not."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*values: _P.args, **named: _P.kwargs) -> _T:
+        for name in named:
+            if name not in known:
+                near = "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(name, known, 1))
+                text = f"cleave.{function.__name__} has no argument '{name}'{near}"
+                raise CleaveError(text, notes=(f"its arguments: {', '.join(known)}",))
+        return function(*values, **named)
+
+    return checked
+
+
+@_naming_its_arguments
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -60,6 +81,7 @@ def _traced(function: Callable[..., Any], facts: Sequence[str], options: Mapping
     return made
 
 
+@_naming_its_arguments
 def compile(
     source: Graph | ir.Module | str | os.PathLike[str],
     function: str | None = None,

@@ -16,8 +16,8 @@ from cleave.runtime.launch_plan import TensorSpec
 _ALTERNATIVE = "cleave.alternative_of"
 
 
-def entry(module: ir.Module, name: str | None) -> ir.Operation:
-    """The function of that name, or the only one that is no kernel, alternative or private.
+def entry(module: ir.Module, name: str | None, *, option: str = "--function") -> ir.Operation:
+    """The function of that name, or the only one that is no kernel, alternative or private. ``option``: gives names.
 
     CleaveError if there is none or, without a name, more than one; or if it has no body.
     """
@@ -30,7 +30,7 @@ def entry(module: ir.Module, name: str | None) -> ir.Operation:
         what = f"there is no function '{name}'" if name is not None else "there is no function to run"
         raise CleaveError(what, notes=(f"functions: {names}",))
     if len(candidates) > 1:
-        raise CleaveError("there are several functions: choose one with --function", notes=(f"functions: {names}",))
+        raise CleaveError(f"there are several functions: choose one with {option}", notes=(f"functions: {names}",))
     if not candidates[0].regions[0].blocks:
         raise CleaveError(f"function '{name_of(candidates[0])}' has no body", position_of(candidates[0].location))
     return candidates[0]

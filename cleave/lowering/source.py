@@ -102,4 +102,4 @@ def chosen(text: str, function: str | None) -> str:
     """The name of the function: the one asked for, or the only one."""
     ctx, module = parsed(text)
     with ctx:
-        return name_of(entry(module, function))
+        return name_of(entry(module, function, option="function=NAME"))

@@ -81,7 +81,11 @@ def aligned_address(name: str, value: Any) -> int:
 
 def check_count(plan: LaunchPlan, inputs: Sequence[Any]) -> None:
     if len(inputs) != len(plan.arguments):
-        raise CleaveError(f"{plan.function} takes {len(plan.arguments)} arguments, not {len(inputs)}")
+        names = [spec.name for spec in plan.arguments]
+        missing = ", ".join(f"'{name}'" for name in names[len(inputs) :])
+        text = f"{plan.function} takes {len(names)} arguments, not {len(inputs)}"
+        text += f": {missing} missing" if missing else ""
+        raise CleaveError(text, notes=(f"arguments: {', '.join(names) or 'none'}",))
 
 
 def input_layouts(plan: LaunchPlan, inputs: Sequence[Any]) -> list[Layout]:

@@ -70,7 +70,7 @@ def test_messages_name_the_parameters() -> None:
         attention(q, k[:, :6], v)
     with pytest.raises(CleaveError, match="k has elements of float32; the function takes f16"):
         attention(q, k.astype(np.float32), v)
-    with pytest.raises(CleaveError, match="attention takes 3 arguments, not 2"):
+    with pytest.raises(CleaveError, match=r"attention takes 3 arguments, not 2: 'v' missing(?s:.*)arguments: q, k, v"):
         attention(q, k)
     with pytest.raises(CleaveError, match="q has rank 2"):
         attention(q[0], k, v)
@@ -315,10 +315,16 @@ def test_what_the_compiler_refuses_is_replaced_by_the_launches_it_stands_for() -
     assert _without(plan, {"one"}) == plan
 
 
+BARE = "func.func @%s(%%x: tensor<2xf32>) -> tensor<2xf32> { return %%x : tensor<2xf32> }\n"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: cleave.jit(3), "a int is no function to trace"),  # type: ignore[arg-type]
+        (lambda: cleave.jit(statc="d"), "has no argument 'statc'; did you mean static[?]"),  # type: ignore[call-arg]
+        (lambda: cleave.compile("", facts=()), "has no argument 'facts'(?s:.*)source, function, sizes"),  # type: ignore[call-arg]
+        (lambda: cleave.compile(f"{BARE % 'f'}{BARE % 'g'}"), "choose one with function=NAME(?s:.*)functions: f, g"),
         (lambda: cleave.compile(None), "a NoneType is no program"),  # type: ignore[arg-type]
         (lambda: Function("", name="f", sizes="m=3"), "a list of dictionaries"),  # type: ignore[arg-type]
         (lambda: Function(attention.source, name="attention", sizes=[{"m": -3}]), "the size 'm' is -3"),
