@@ -110,9 +110,10 @@ class Function:
         """
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known
-        from cleave.runtime.call import check_sizes, in_order
+        from cleave.runtime.call import check_sizes, check_stream, in_order
 
         check_sizes(sizes or {})
+        check_stream(stream)
         return self._results(in_order(self.signature, tensors, named), sizes or {}, stream)
 
     def _results(self, given: Sequence[Any], sizes: Sizes, stream: int | None) -> Any:
@@ -271,7 +272,8 @@ class Function:
         return found
 
     def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
-        """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first.
+        """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first; of two
+        or more the first warp-specialised one is there with a part of its exponentials by a polynomial, too.
 
         They are there to be compared and measured: for sm_90 some are warp-specialised, and some have plain products
         made by cuBLAS, unless that is switched off. Where the form is asked for, the first of these is there without

@@ -244,7 +244,9 @@ class GraphBuilder:
         for word in text.split():
             name, _, size = word.partition("=")
             if size.isdecimal():
-                self.extents[name] = int(size)
+                known = self.extents.setdefault(name, int(size))
+                if known != int(size):
+                    raise CleaveError(f"the size '{name}' is {known} and {size}")
                 word = name
             dims.append(Dim.parse(word))
         return tuple(dims)

@@ -23,6 +23,12 @@ class TensorAnnotation:
     def names(self) -> tuple[str, ...]:
         return tuple(word.partition("=")[0] for word in self.dims.split())
 
+    @property
+    def sizes(self) -> dict[str, str]:
+        """Of the dims that have another than their name."""
+        pairs = (word.partition("=") for word in self.dims.split())
+        return {name: size for name, _, size in pairs if size}
+
 
 @dataclass(frozen=True)
 class Dtype:

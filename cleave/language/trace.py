@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, get_args, get_origin
 
+from cleave.dialects.dims import Answer, parse
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.language.annotations import Dtype, TensorAnnotation
 from cleave.language.places import last_place, mlir_location, place_of
 from cleave.language.tensor import Tensor
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
 
 
@@ -54,6 +57,7 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     graph = builder.build(*(tensor.value for tensor in outputs))
     graph.requirements()  # refused here, a maximum over nothing is at its line
     graph.require_one_size_each(everywhere=True)
+    _check_facts(graph, where)
     return graph
 
 
@@ -123,11 +127,33 @@ def _as_annotated(tensor: Tensor, annotation: Any, where: str) -> Tensor:
     if sorted(annotation.names) != sorted(tensor.dims):
         text = f"the function returns dims {' '.join(tensor.dims)}, its annotation says {' '.join(annotation.names)}"
         raise CleaveError(text, where)
+    _check_sizes(tensor, annotation, where)
     if annotation.names == tensor.dims:
         return tensor.astype(annotation.dtype)
     location, order = mlir_location(where), annotation.names
     value = tensor.builder.op("cast", tensor.value, dtype=annotation.dtype, order=order, location=location)
     return Tensor(tensor.builder, value)
+
+
+def _check_sizes(tensor: Tensor, annotation: TensorAnnotation, where: str) -> None:
+    """CleaveError where the annotation of a result says other sizes than those that it has."""
+    builder = tensor.builder
+    facts = builder.facts.given(builder.extents)
+    for name, size in annotation.sizes.items():
+        found = tensor.value.size(name)
+        if facts.equal(found, parse(size)) is not Answer.YES:
+            extent = builder.extents.get(str(found), found)
+            raise CleaveError(f"the size of '{name}' in the result is {extent}, its annotation says {size}", where)
+
+
+def _check_facts(graph: Graph, where: str) -> None:
+    """CleaveError for a fact about nothing that the function has."""
+    dims = (dim for value in graph.topological() for dim in value.dims)
+    known = {symbol for dim in dims for symbol in dim.size.symbols}
+    for text in graph.facts.texts:
+        if not known & set(_NAME.findall(text)):
+            notes = (f"its sizes: {', '.join(sorted(known)) or 'none'}",)
+            raise CleaveError(f"the fact '{text}' is about no size of {graph.name}", where, notes)
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -65,6 +65,9 @@ def with_extents(text: str, name: str, sizes: Mapping[str, int]) -> str:
     graph, empty_rows = entry_graph(text, name)
     known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
     check_names(name, sizes, known)
+    for symbol, size in sizes.items():
+        if graph.extents.get(symbol, size) != size:
+            raise CleaveError(f"the size '{symbol}' of {name} is {graph.extents[symbol]}, not {size}")
     return graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
 
 

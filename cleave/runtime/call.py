@@ -125,6 +125,13 @@ def check_sizes(sizes: Any) -> None:
             raise CleaveError(f"the size '{name}' is {size!r}; sizes are integers from 0 on")
 
 
+def check_stream(stream: Any) -> None:
+    """CleaveError unless it is a CUstream as an integer, or None."""
+    if not (stream is None or (isinstance(stream, int) and stream >= 0)):
+        notes = ("as in stream=torch.cuda.current_stream().cuda_stream",)
+        raise CleaveError(f"stream={stream!r}: a CUstream's handle, an integer", notes=notes)
+
+
 def check_names(function: str, sizes: Iterable[str], known: Collection[str]) -> None:
     """CleaveError for a size that the function has not."""
     for name in sizes:

@@ -52,7 +52,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function, everything checked and in place: ``launch`` computes ``results``, as often as it is run."""
+    """A call of a function, everything checked and in place: ``launch`` computes ``results``, as often as it is run.
+
+    By one thread at a time.
+    """
 
     program: Program
     results: list[Any]

@@ -151,9 +151,10 @@ class Package:
         if not named and (known := self._remembered.call(tensors, sizes, stream)) is not None:
             return known
         from cleave.runtime.bind_sizes import bind_sizes
-        from cleave.runtime.call import check_names, check_ranks, check_sizes, in_order, run
+        from cleave.runtime.call import check_names, check_ranks, check_sizes, check_stream, in_order, run
 
         check_sizes(sizes or {})
+        check_stream(stream)
         plan = self.variants[0].signature
         given = in_order(plan, tensors, named)
         operands, variants = self._taken(given, stream)

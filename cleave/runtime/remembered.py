@@ -170,6 +170,8 @@ class Remembered:
 
     def call(self, tensors: Sequence[Any], sizes: Mapping[str, int] | None, stream: int | None) -> Any:
         """One result or a tuple of them, computed on ``stream`` or the current one; None for a call not known."""
+        if not (stream is None or type(stream) is int):  # pyright: ignore[reportUnnecessaryComparison]
+            return None
         found = self._last
         if found is None or sizes or len(tensors) != found.count or not found.alike(*tensors):
             found = self._known.get(_key(tensors, sizes))
@@ -183,11 +185,16 @@ class Remembered:
         """Remember that ``program``, on the current GPU, takes such tensors, with what is ready for them."""
         if len(self._known) >= _LIMIT:
             self._known.clear()
-        self._known[_key(tensors, sizes)] = _Known.of(sys.modules["torch"], program, ready, tensors)
+        key = _key(tensors, sizes)
+        if key is not None:
+            self._known[key] = _Known.of(sys.modules["torch"], program, ready, tensors)
 
 
 def _key(tensors: Sequence[Any], sizes: Mapping[str, int] | None) -> Any:
-    """None, which no call is kept under, for what is no tensor of PyTorch, or one of numbers yet to be negated."""
+    """None, which no call is kept under, for what is no tensor of PyTorch, or one of numbers yet to be negated, and for
+    sizes that are no dictionary of integers."""
+    if sizes and not (type(sizes) is dict and all(type(size) is int for size in sizes.values())):
+        return None
     try:
         if any(tensor.is_neg() for tensor in tensors):
             return None

@@ -125,12 +125,12 @@ def _exponentials(output: int, exponent: int) -> Step:
     coefficients = np.array(assembly.POLYNOMIAL, np.uint32).view(np.float32)
 
     def step(frame: Frame) -> None:
-        x = np.maximum(frame[exponent], np.float32(assembly.LEAST))  # a NaN stays one
+        x = np.fmax(frame[exponent], np.float32(assembly.LEAST))
         whole = np.rint(x)
         part, found = x - whole, np.full_like(x, coefficients[0])
         for coefficient in coefficients[1:]:
             found = found * part + coefficient
-        frame[output] = np.ldexp(found, np.nan_to_num(whole).astype(np.int32))
+        frame[output] = np.ldexp(found, whole.astype(np.int32))
 
     return step
 

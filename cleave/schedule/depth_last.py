@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cleave.dialects.dims import Size
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import POINTWISE
 from cleave.dialects.tensor_type import TensorType
 
 _WIDE = "tf32"
+_VECTOR = 4
+"""Elements that are loaded together."""
 _PASSED = POINTWISE | {"cast", "reduce"}
 """Ops whose result has the order of what they are applied to, if that is computed, too."""
 
@@ -52,9 +55,14 @@ def _orders(graph: Graph) -> dict[Value, list[str]]:
     for product in values:
         for operand in product.operands if product.op == "contract" else ():
             over = product.attrs["over"]
-            if operand.dtype == _WIDE:
+            if operand.dtype == _WIDE and _has_whole_vectors(graph, operand.size(over[-1])):
                 lay_out(operand, [*(name for name in operand.names if name not in over), *over])
     return orders
+
+
+def _has_whole_vectors(graph: Graph, depth: Size) -> bool:
+    """Whether rows of the depth are vectors of 16 bytes; a size that is not static may be such."""
+    return not depth.symbols <= graph.extents.keys() or depth.evaluate(graph.extents) % _VECTOR == 0
 
 
 def _ordered(value: Value, order: Sequence[str]) -> TensorType:

@@ -27,14 +27,18 @@ class Feeds:
         self.factors: dict[Signature, str] = {}
         contractions = (value for value in graph.topological() if value.op == "contract")
         for operand in (operand for contraction in contractions for operand in contraction.operands):
-            self.exact.setdefault(forms[operand], operand.dtype)
-            for signature in _fed(forms[operand]):
+            form = forms[operand]
+            self.exact[form] = wider(self.exact.get(form, operand.dtype), operand.dtype)
+            for signature in _fed(form):
                 self.factors[signature] = wider(self.factors.get(signature, operand.dtype), operand.dtype)
 
     def in_parts(self, part: Callable[[Poly], Poly]) -> Feeds:
         """With the parts of the operands where a dim is cut: the source rounds each element of them alike."""
         extended = copy(self)
-        extended.exact = {**{part(poly): kind for poly, kind in self.exact.items()}, **self.exact}
+        extended.exact = dict(self.exact)
+        for poly, kind in self.exact.items():
+            found = part(poly)
+            extended.exact[found] = wider(extended.exact.get(found, kind), kind)
         return extended
 
     def narrow(self, poly: Poly) -> str | None:

@@ -26,7 +26,7 @@ from cleave.search.reduced_dims import splittable_sizes
 from cleave.search.result import Alternative, Rejected, SearchOptions, SearchResult, Statistics
 from cleave.search.seeds import cut_items, make_space
 from cleave.search.space import Cut, Space
-from cleave.search.terms import OutOfFuel, Poly, show
+from cleave.search.terms import Item, OutOfFuel, Poly, show
 
 MAX_PROFILES = 3
 PARTS = numbered("t")
@@ -154,10 +154,18 @@ class WholeSearch:
             self.candidates.add(label, sizes, versions)
 
     def _feeds(self, cuts: tuple[Cut, ...]) -> Feeds:
+        """Also of parts of what the source feeds; not of what the algebra cannot take in parts."""
         feeds = self.feeds
         for cut in cuts:
             items = cut_items(self.lifter, cut)
-            feeds = feeds.in_parts(lambda poly, items=items: self.algebra.substitute(poly, items))
+
+            def part(poly: Poly, items: Mapping[str, Item] = items) -> Poly:
+                try:
+                    return self.algebra.substitute(poly, items)
+                except OutOfFuel:
+                    return poly
+
+            feeds = feeds.in_parts(part)
         return feeds
 
     def _versions(self, plan: Plan, goals: list[Poly], emission: Emission) -> Iterator[Graph]:

@@ -247,7 +247,7 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        forms = list(each_ablation()) if ablations else [Form(), Form(polynomial=True)]
+        forms = list(each_ablation()) if ablations else [Form(), Form(polynomial=True)][:count]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0
         ranked = choices(graphs, options, SPARE * count, library=by_library)
         lowered = _lowered_choices(ranked, options, count, forms, ctx)

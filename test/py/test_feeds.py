@@ -48,10 +48,26 @@ def test_unnormalised_weights_are_fed_as_the_source_feeds_them(
 def test_parts_of_what_the_source_feeds_in_a_narrow_type_are_fed_in_it() -> None:
     """Scores rounded to f16 are so in each part, element by element; the other order of products has new operands."""
     found = superoptimise(graphs.matmul_matmul(), SearchOptions(split=True))
-    programs = [each.graph for each in found.alternatives if each.split]
+    programs = [each.graph for each in found.alternatives if each.split == "n"]
     fed = [{operand.dtype for value in _contracted(graph) for operand in value.operands} for graph in programs]
     assert {"f16"} in fed
     assert {"f16", "tf32"} in fed
+
+
+@pytest.mark.parametrize("wide_first", [False, True])
+def test_what_the_source_feeds_in_two_types_is_fed_in_the_wider_one(wide_first: bool) -> None:
+    """Whatever the order of its results: what fits f32 alone is not fed in f16 in any program."""
+    b = GraphBuilder("two_types")
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f32")
+    scores = b.contract(q, k, over=["d"], dtype="f32")
+    narrow = b.contract(b.cast(scores, dtype="f16"), b.cast(v, dtype="f16"), over=["n"], dtype="f32")
+    wide = b.contract(scores, v, over=["n"], dtype="f32")
+    graph = b.build(*((wide, narrow) if wide_first else (narrow, wide)))
+    found = superoptimise(graph, SearchOptions(split=True))
+    fed = [
+        [o.dtype for p in _contracted(e.graph) if "e" in p.names for o in p.operands] for e in found.alternatives[1:]
+    ]
+    assert fed and not any("f16" in kinds for kinds in fed)
 
 
 def _contracted(graph: Graph) -> list[Value]:

@@ -149,7 +149,7 @@ def _mixed(x: f32["m"], i: i32["m"]) -> Any:
     return x + i
 
 
-def _disagreeing(x: f32["m d=64"], y: f32["d=32"]) -> Any:
+def _disagreeing(x: f32["m d=64"], y: f32["d"]) -> Any:
     return x + y.rename(d="e") + cleave.contract(x, y, over="q")
 
 

@@ -174,9 +174,29 @@ def _unreadable_parameter(x: f32["m n=="]) -> f32["m"]:
     return x.sum("n")
 
 
+def _two_sizes(x: f32["m k=8"], y: f32["n k=16"]) -> Any:
+    return cleave.contract(x, y, over="k")
+
+
+def _other_size(x: f32["m k=512"]) -> f32["m k=51"]:
+    return x
+
+
+def _other_symbol(x: f32["m k"]) -> f32["m k=m"]:
+    return x
+
+
+def _no_such_size(x: f32["m k"]) -> f32["m k=512"]:
+    return x
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (_two_sizes, "the size 'k' is 8 and 16"),
+        (_other_size, "the size of 'k' in the result is 512, its annotation says 51"),
+        (_other_symbol, "the size of 'k' in the result is k, its annotation says m"),
+        (_no_such_size, "the size of 'k' in the result is k, its annotation says 512"),
         (_twice, "two dims of f32['m m'] are called 'm'"),
         (_result_twice, "two dims of f32['m m=5'] are called 'm'"),
         (_unreadable_parameter, "expected"),
@@ -184,6 +204,20 @@ def _unreadable_parameter(x: f32["m n=="]) -> f32["m"]:
 )
 def test_annotations_are_refused_at_the_function(function: Callable[..., Any], message: str) -> None:
     _assert_refused_at(function, function.__code__.co_firstlineno, message)
+
+
+def _parted(x: f32["m k=512"]) -> f32["m k=512"]:
+    return x
+
+
+def test_sizes_of_results_that_are_so() -> None:
+    assert trace(_parted).outputs[0].names == ("m", "k")
+
+
+def test_a_fact_about_nothing_of_the_function_is_refused() -> None:
+    with pytest.raises(CleaveError, match="the fact 'kk = 16\\*k16' is about no size of _parted"):
+        trace(_parted, ["kk = 16*k16"])
+    assert trace(_parted, ["m = 16*m16"]).facts.texts == ("m = 16*m16",)
 
 
 def test_an_annotation_that_is_evaluated_at_once_is_refused_where_it_stands() -> None:

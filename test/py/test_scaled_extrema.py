@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cleave.bindings import context, ir
+from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.passes.graph_io import from_graph
 from cleave.reference import run
@@ -106,6 +107,15 @@ def test_a_mask_that_orders_dims_otherwise() -> None:
     inputs[1][0] = True
     for one, other in zip(evaluated(graph, inputs), evaluated(found, inputs), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
+def test_a_constant_that_adds_a_dim_stays() -> None:
+    b = GraphBuilder("f")
+    x = b.input("m", "f32")
+    c = b.constant(0.3, "f32", (Dim.parse("n"),))
+    b.extents["n"] = 16
+    graph = b.build(b.reduce(b.mul(x, c), kind="max", over=["n"]))
+    assert [v.op for v in with_scaled_extrema(graph).topological()] == [v.op for v in graph.topological()]
 
 
 def test_different_factors_stay_inside() -> None:
