@@ -63,10 +63,7 @@ def test_other_products_and_results_keep_their_order(graph: Graph) -> None:
 
 
 def test_a_kernel_leaves_its_result_so() -> None:
-    b = GraphBuilder("f")
-    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f16")
-    inner = b.cast(b.contract(k, v, over=["n"], dtype="f32"), dtype="tf32")
-    graph = b.build(b.cast(b.contract(b.cast(q, dtype="tf32"), inner, over=["d"], dtype="f32"), dtype="f16"))
+    graph = _chained()
     sizes = {"h": 32, "m": 4096, "n": 4096}
     first, second = schedule(graph, ScheduleOptions(sizes=sizes, max_tilings=4)).program.launches
     assert [ref.type.names for ref in first.kernel.outputs if ref.type] == [("h", "e", "d")]
@@ -75,13 +72,23 @@ def test_a_kernel_leaves_its_result_so() -> None:
 
 def test_only_a_result_that_is_turned_is_doubted() -> None:
     """Columns inside of a kernel that its result has last, too, are no reason to."""
-    candidates: list[Candidate] = []
-    for graph in (reassociated(), _product()):
-        scheduled = schedule(graph, ScheduleOptions(sizes={"m": 16, "e": 4096, "n": 64, "k": 64}, max_tilings=16))
-        candidates += [each for launch in scheduled.candidates for each in launch if each.tiling.columns]
-    turned = {frozenset(each.tiling.columns): each.swapped for each in candidates}
-    assert turned[frozenset("m")] and not turned.get(frozenset("e"), False)
-    assert all((each.doubt > 1) >= each.swapped for each in candidates)
+    inside = [each for each in _with_columns(_chained()) if each.tiling.columns == {"e"}]
+    assert inside and not any(each.swapped for each in inside)
+    turned = [each for each in _with_columns(_product()) if each.tiling.columns == {"m"}]
+    assert turned and all(each.swapped and each.doubt > 1 for each in turned)
+
+
+def _with_columns(graph: Graph) -> list[Candidate]:
+    sizes = {"h": 32, "m": 16, "n": 4096, "k": 4096}
+    scheduled = schedule(graph, ScheduleOptions(sizes={**sizes, "e": 4096}, max_tilings=64))
+    return [each for launch in scheduled.candidates for each in launch if each.tiling.columns]
+
+
+def _chained() -> Graph:
+    b = GraphBuilder("chained")
+    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f16")
+    inner = b.cast(b.contract(k, v, over=["n"], dtype="f32"), dtype="tf32")
+    return b.build(b.cast(b.contract(b.cast(q, dtype="tf32"), inner, over=["d"], dtype="f32"), dtype="f16"))
 
 
 def _product() -> Graph:

@@ -56,18 +56,24 @@ def test_parts_of_what_the_source_feeds_in_a_narrow_type_are_fed_in_it() -> None
 
 @pytest.mark.parametrize("wide_first", [False, True])
 def test_what_the_source_feeds_in_two_types_is_fed_in_the_wider_one(wide_first: bool) -> None:
-    """Whatever the order of its results: what fits f32 alone is not fed in f16 in any program."""
+    """Whatever the order of its results: each operand of the wide product is fed in f16 elsewhere."""
     b = GraphBuilder("two_types")
-    q, k, v = b.input("h m d=64", "f16"), b.input("h n d=64", "f16"), b.input("h n e=64", "f32")
+    q, k, v = b.input("m d=16", "f16"), b.input("n d=16", "f16"), b.input("n e=8", "f16")
+    u = b.input("n f=8", "f32")
     scores = b.contract(q, k, over=["d"], dtype="f32")
-    narrow = b.contract(b.cast(scores, dtype="f16"), b.cast(v, dtype="f16"), over=["n"], dtype="f32")
-    wide = b.contract(scores, v, over=["n"], dtype="f32")
-    graph = b.build(*((wide, narrow) if wide_first else (narrow, wide)))
-    found = superoptimise(graph, SearchOptions(split=True))
-    fed = [
-        [o.dtype for p in _contracted(e.graph) if "e" in p.names for o in p.operands] for e in found.alternatives[1:]
-    ]
-    assert fed and not any("f16" in kinds for kinds in fed)
+    one = b.contract(b.cast(scores, dtype="f16"), v, over=["n"], dtype="f32")
+    two = b.contract(b.cast(b.sigmoid(scores), dtype="f16"), b.cast(u, dtype="f16"), over=["n"], dtype="f32")
+    wide = b.mul(b.contract(scores, u, over=["n"], dtype="f32"), b.constant(2.0**-13, "f32"))
+    narrow = [b.cast(value, dtype="f16") for value in (one, two)]
+    results = [b.cast(wide, dtype="f16"), *narrow] if wide_first else [*narrow, b.cast(wide, dtype="f16")]
+    for each in superoptimise(b.build(*results), SearchOptions(split=True)).alternatives[1:]:
+        products = [value for value in _contracted(each.graph) if "f" in value.names and "s" not in value.attrs["over"]]
+        sums = [value for value in products if not any(v.op == "sigmoid" for v in _upstream(value))]
+        assert sums and not any(operand.dtype == "f16" for value in sums for operand in value.operands)
+
+
+def _upstream(value: Value) -> set[Value]:
+    return {value}.union(*(_upstream(operand) for operand in value.operands))
 
 
 def _contracted(graph: Graph) -> list[Value]:
