@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,6 +106,9 @@ class Session:
             return None
         if self.options.dump_pipeline:
             print(f"builtin.module({','.join(step.text for step in steps)})", file=sys.stderr)
+        for index, done in _late([step.name for step in steps]):
+            text = f"behind {done}, {steps[index].name} finds nothing to do: put it before {done}"
+            self.show(Diagnostic("warning", self.options.elements[index][0].position, text))
         return steps
 
     def _with_hint(self, diagnostic: Diagnostic) -> Diagnostic:
@@ -280,6 +283,26 @@ class Session:
         line_start = text.rfind("\n", 0, bare.start()) + 1
         position = Position(self.source.name, text.count("\n", 0, bare.start()) + 1, bare.start() - line_start + 1)
         return f'ops of Cleave have the generic form only: "cleave.{bare["op"]}"(%operand) : (type) -> type', position
+
+
+_STAGES = ("superopt", "schedule", "lower-to-")
+
+
+def _late(names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The passes, by number, that stand behind one that leaves nothing of what they work on, and that one.
+
+    What is imported after it is work again.
+    """
+    last, done = -1, ""
+    for index, name in enumerate(names):
+        plain = name.removeprefix("cleave-")
+        stage = next((number for number, each in enumerate(_STAGES) if plain.startswith(each)), None)
+        if plain == "import-linalg":
+            last = -1
+        elif stage is not None and stage < last:
+            yield index, done
+        elif stage is not None:
+            last, done = stage, name
 
 
 _ALLOW = "--allow-unregistered-dialect lets ops of unknown dialects through"
