@@ -101,11 +101,15 @@ class Compilation:
     @cached_property
     def optimised(self) -> str:
         """The module with the source and its alternatives, as MLIR."""
+        from cleave.lowering.run_functions import check_compilable, entry
         from cleave.lowering.source import parsed
+        from cleave.passes.functions import names_by_place
 
         ctx, module = parsed(self.source)
         with ctx:
+            written = names_by_place(entry(module, self.name))
             _apply(module, "cleave-import-linalg")
+            check_compilable(entry(module, self.name), written)
             if self.superopt:
                 _apply(module, "cleave-superopt")
             return str(module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -85,16 +85,26 @@ def _alternative_of(func: ir.Operation) -> str | None:
     return ir.FlatSymbolRefAttr(func.attributes[_ALTERNATIVE]).value if _ALTERNATIVE in func.attributes else None
 
 
-def check_compilable(func: ir.Operation) -> None:
-    """CleaveError, located, at an op that is none of a tensor graph or of the host function that becomes of it."""
+def check_compilable(func: ir.Operation, written: Mapping[str, str], notes: tuple[str, ...] = ()) -> None:
+    """CleaveError, located, at an op that is none of a tensor graph or of the host function that becomes of it.
+
+    ``written``: what the ops of the source are called, by place.
+    """
     foreign = [view.operation for view in func.regions[0].blocks[0].operations if _is_foreign(view.operation)]
     if foreign:  # constants and the like only stay with an op that needs them
-        op = next((op for op in foreign if not op.name.startswith(_SUPPORTING)), foreign[0])
-        text = f"'{name_of(func)}' cannot be compiled as a whole: '{op.name}' is no op of a tensor graph"
-        raise CleaveError(text, position_of(op.location), ("--stage=reference runs any function",))
+        op = next((op for op in foreign if not _is_supporting(op)), foreign[0])
+        name = written.get(str(op.location), op.name)
+        text = f"'{name_of(func)}' cannot be compiled as a whole: '{name}' is no op of a tensor graph"
+        raise CleaveError(text, position_of(op.location), notes)
 
 
 _SUPPORTING = ("arith.constant", "tensor.empty", "tensor.dim", "linalg.fill", "builtin.unrealized_conversion_cast")
+
+
+def _is_supporting(op: ir.Operation) -> bool:
+    """One that computes nothing: of a generic op, one that fills or copies."""
+    computes_nothing = op.name == "linalg.generic" and len(op.regions[0].blocks[0].operations) == 1
+    return computes_nothing or op.name.startswith(_SUPPORTING)
 
 
 def _is_foreign(op: ir.Operation) -> bool:

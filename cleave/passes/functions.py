@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from cleave.bindings import ir
 from cleave.passes import diagnostics
 
@@ -63,12 +65,22 @@ def _no_graph(func: ir.Operation) -> str | None:
     foreign = next((name for name in names if not name.startswith("cleave.") and name != "func.return"), None)
     if foreign is not None:
         if any(name.startswith("linalg.") for name in names):
-            return "its linalg ops have no named dimensions; cleave-import-linalg gives them what it can"
+            return "its linalg ops have no named dimensions, which cleave-import-linalg gives to what it can raise"
         ours = any(name.startswith("cleave.") for name in names)
         return f"'{foreign}' is no op of a tensor graph" if ours else ""
     block = func.regions[0].blocks[0]
     tensors = [*block.arguments, *block.operations[len(names) - 1].operands]
     return None if tensors and all("#cleave.dims" in str(tensor.type) for tensor in tensors) else ""
+
+
+def names_by_place(func: ir.Operation) -> dict[str, str]:
+    """What the ops of a function are called, as passes that make others of them keep their places only.
+
+    By the text of the place; without places that several have.
+    """
+    ops = [view.operation for view in func.regions[0].blocks[0].operations]
+    count = Counter(str(op.location) for op in ops)
+    return {place: op.name for op in ops if count[place := str(op.location)] == 1}
 
 
 def is_within(op: ir.Operation, outer: ir.Operation) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cleave.bindings import ir, passmanager
 from cleave.errors import CleaveError
 from cleave.passes.diagnostics import remark
-from cleave.passes.functions import callees
+from cleave.passes.functions import callees, names_by_place
 from cleave.passes.linalg_concats import to_concats
 from cleave.passes.linalg_extracts import extracts_to_operands
 from cleave.passes.linalg_raise import Raiser
@@ -97,9 +97,12 @@ def _raise(func: ir.Operation, normaliser: str, keep_signature: bool) -> _Result
         refused = raiser.refused
         raiser.func.erase()
     ops = [view.operation for view in normalised.regions[0].blocks[0].operations]
+    written = names_by_place(func)
     remarks = [(tie.location, str(tie)) for tie in ties]
-    remarks += [(ops[number].location, f"'{ops[number].name}' is not raised: {reason}")
-               for number, reason in sorted(refused.items())]  # fmt: skip
+    for number, reason in sorted(refused.items()):
+        name = written.get(str(ops[number].location), ops[number].name)
+        reason = "no tensor op of ours does that" if f"'{name}'" in reason else reason
+        remarks.append((ops[number].location, f"'{name}' is not raised: {reason}"))
     normalised.erase()
     whole = raiser.replace() and not keep_signature
     if whole:

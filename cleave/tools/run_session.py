@@ -14,7 +14,7 @@ from cleave.errors import CleaveError, Position
 from cleave.lowering import run_functions
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.diagnostics import position_of
-from cleave.passes.functions import name_of
+from cleave.passes.functions import name_of, names_by_place
 from cleave.passes.graph_io import EMPTY_ROWS
 from cleave.passes.schedule import CHOSEN
 from cleave.passes.steps import Step
@@ -128,7 +128,8 @@ class RunSession(Session):
 
     def _compile(self, job: Job) -> tuple[LaunchPlan, Mapping[str, str]]:
         """The rest of the default pipeline."""
-        run_functions.check_compilable(run_functions.entry(job.module, job.function))
+        func, source = (run_functions.entry(each, job.function) for each in (job.module, job.source))
+        run_functions.check_compilable(func, names_by_place(source), ("--stage=reference runs any function",))
         if self.run_options.superopt:
             self._pass(job, "cleave-superopt")
         job.alternatives = run_functions.alternatives_of(job.module, job.function)

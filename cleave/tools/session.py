@@ -64,6 +64,8 @@ class Session:
     def report(self, diagnostic: Diagnostic) -> None:
         """Print a diagnostic, or keep it for ``--verify-diagnostics``."""
         diagnostic = self._in_file(diagnostic)
+        if diagnostic.severity == "remark" and diagnostic in self.reported:
+            return  # what each of several passes has to say of the same function
         self.reported.append(diagnostic)
         if not self.options.verify_diagnostics:
             self.show(diagnostic)

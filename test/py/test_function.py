@@ -315,6 +315,9 @@ def test_what_the_compiler_refuses_is_replaced_by_the_launches_it_stands_for() -
     assert _without(plan, {"one"}) == plan
 
 
+TANGENT = (
+    "func.func @f(%x: tensor<2xf32>) -> tensor<2xf32> {\n%y = math.tan %x : tensor<2xf32>\nreturn %y : tensor<2xf32>}"
+)
 BARE = "func.func @%s(%%x: tensor<2xf32>) -> tensor<2xf32> { return %%x : tensor<2xf32> }\n"
 
 
@@ -325,6 +328,7 @@ BARE = "func.func @%s(%%x: tensor<2xf32>) -> tensor<2xf32> { return %%x : tensor
         (lambda: cleave.jit(statc="d"), "has no argument 'statc'; did you mean static[?]"),  # type: ignore[call-arg]
         (lambda: cleave.compile("", facts=()), "has no argument 'facts'(?s:.*)source, function, sizes"),  # type: ignore[call-arg]
         (lambda: cleave.compile(f"{BARE % 'f'}{BARE % 'g'}"), "choose one with function=NAME(?s:.*)functions: f, g"),
+        (lambda: cleave.compile(TANGENT).optimised, "<source>:2:.*'math.tan' is no op of a tensor graph"),
         (lambda: cleave.compile(None), "a NoneType is no program"),  # type: ignore[arg-type]
         (lambda: Function("", name="f", sizes="m=3"), "a list of dictionaries"),  # type: ignore[arg-type]
         (lambda: Function(attention.source, name="attention", sizes=[{"m": -3}]), "the size 'm' is -3"),
