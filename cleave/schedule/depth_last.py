@@ -54,9 +54,9 @@ def _orders(graph: Graph) -> dict[Value, list[str]]:
 
     for product in values:
         for operand in product.operands if product.op == "contract" else ():
-            over = product.attrs["over"]
-            if operand.dtype == _WIDE and _has_whole_vectors(graph, operand.size(over[-1])):
-                lay_out(operand, [*(name for name in operand.names if name not in over), *over])
+            depth = [name for name in product.attrs["over"] if name in operand.names]  # the other one may have more
+            if operand.dtype == _WIDE and depth and _has_whole_vectors(graph, operand.size(depth[-1])):
+                lay_out(operand, [*(name for name in operand.names if name not in depth), *depth])
     return orders
 
 

@@ -62,6 +62,14 @@ def test_other_products_and_results_keep_their_order(graph: Graph) -> None:
     assert [value.type for value in with_depth_last(graph).topological()] == [v.type for v in graph.topological()]
 
 
+def test_an_operand_may_lack_a_dim_that_is_summed_over() -> None:
+    b = GraphBuilder("f")
+    q, k, v = b.input("m d=12 c", "f16"), b.input("n d=12", "f16"), b.input("n e", "f16")
+    inner = b.cast(b.contract(k, v, over=["n"], dtype="f32"), dtype="tf32")
+    graph = b.build(b.contract(b.cast(q, dtype="tf32"), inner, over=["d", "c"], dtype="f32"))
+    assert inner_product(with_depth_last(graph)).names == ("e", "d")
+
+
 def test_a_kernel_leaves_its_result_so() -> None:
     graph = _chained()
     sizes = {"h": 32, "m": 4096, "n": 4096}
