@@ -57,15 +57,22 @@ class _Rewriting:
     def add(self, value: Value) -> None:
         operands = tuple(self.new[operand] for operand in value.operands)
         kept = value if operands == value.operands else replace(value, operands=operands)
-        found = self._of(kept) if kept.dtype in _WIDE and (kept.op != "sub" or self._is_exponent(value)) else None
+        found = self._of(kept) if kept.dtype in _WIDE and self._gains(value) else None
         replaced = found is not None and kept.op in ("reduce", "sub")
         self.new[value] = self._value(found, kept) if found and replaced else kept
         if found:
             self._scaled[self.new[value]] = found
 
+    def _gains(self, value: Value) -> bool:
+        return self._is_exponent(value) if value.op == "sub" else value.op != "reduce" or not self._is_compared(value)
+
     def _is_exponent(self, value: Value) -> bool:
         """Whether only exponentials use it: x − max(x) may overflow where c·x − max(c·x) does not, for them alike."""
         return value not in self.outputs and all(user.op in BASES for user in self.users[value])
+
+    def _is_compared(self, extremum: Value) -> bool:
+        """Whether it is one of several that exponents are relative to, as beside a sink: none is scaled as they are."""
+        return any(user.op in ("max", "min") for user in self.users[extremum])
 
     def _of(self, value: Value) -> _Scaled | None:
         """What the value is the product of; None where that is of no use to an extremum."""

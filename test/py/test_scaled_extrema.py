@@ -109,6 +109,15 @@ def test_a_mask_that_orders_dims_otherwise() -> None:
         np.testing.assert_allclose(other, one, rtol=1e-5)
 
 
+def test_a_maximum_beside_a_sink_stays() -> None:
+    """Exponents are then relative to the larger of the two, which is no multiple of scaled scores."""
+    b = GraphBuilder("f")
+    s = scaled(b, b.input("m n=16", "f32"), 0.3, "mul")
+    w = b.max(b.reduce(s, kind="max", over=["n"]), b.input("m", "f32"))
+    graph = b.build(b.reduce(b.exp(b.sub(s, w)), kind="sum", over=["n"]))
+    assert [v.op for v in with_scaled_extrema(graph).topological()] == [v.op for v in graph.topological()]
+
+
 def test_a_constant_that_adds_a_dim_stays() -> None:
     b = GraphBuilder("f")
     x = b.input("m", "f32")
