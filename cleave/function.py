@@ -204,7 +204,7 @@ class Function:
     def explain(self, **sizes: int) -> str:
         """The alternatives with their costs, the schedules that were weighed for these sizes, and what a call launches
         otherwise: a program that was measured to be faster, and cuBLAS's products. What is assumed of sizes that are
-        not given stands in the first line."""
+        not given stands in the last line."""
         import contextlib
         import io
 

@@ -234,7 +234,8 @@ def variants(
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    ``ablations``: the first that is warp-specialised is there without each part of that form, too. ``library``: some
+    Of two or more the first that is warp-specialised is there with the polynomial, too (``Form``). ``ablations``: it is
+    there without each part of that form. ``library``: some
     have plain products made by a library.
     """
     options = pass_.options
