@@ -71,7 +71,7 @@ def _exponentials() -> Iterator[str]:
     yield "{ .reg .f32 x, j, f, p; .reg .b32 n, e;"
     for element in range(TOGETHER - 1):
         yield f"ex2.approx.ftz.f32 ${element}, ${element + TOGETHER};"
-    yield f"max.f32 x, ${2 * TOGETHER - 1}, {_bits(LEAST)};"
+    yield f"max.NaN.f32 x, ${2 * TOGETHER - 1}, {_bits(LEAST)};"
     yield f"add.rn.f32 j, x, {_bits(_MAGIC)}; add.rn.f32 f, j, {_bits(-_MAGIC)}; sub.rn.f32 f, x, f;"
     first, *others = (f"0f{bits:08X}" for bits in POLYNOMIAL)
     yield f"mov.f32 p, {first};"
@@ -84,7 +84,9 @@ def _bits(number: float) -> str:
     return f"0f{struct.unpack('<I', struct.pack('<f', number))[0]:08X}"
 
 
+OF_A_NAN = 0x7F7FFFFF
+"""Bits of what the polynomial gives for it: those of a NaN, and 23 places further up."""
 EXPONENTIALS = " ".join(_exponentials())
 """2 to the power of so many f32 that are 1 at most: the special-function units compute all but one of them, the units
-for multiply-adds the last one meanwhile, which makes a number of a NaN: the anchor of its row keeps that, and where a
+for multiply-adds the last one meanwhile, which makes 3.4e38 of a NaN: the anchor of its row keeps that, and where a
 score is +inf the factor that moves the row's sums behind the loop."""

@@ -123,6 +123,7 @@ def _count_block(output: int, address: int, count: int) -> Step:
 def _exponentials(output: int, exponent: int) -> Step:
     """Each element by the polynomial, the less exact way: which ones a thread has is not modelled."""
     coefficients = np.array(assembly.POLYNOMIAL, np.uint32).view(np.float32)
+    of_a_nan = np.uint32(assembly.OF_A_NAN).view(np.float32)
 
     def step(frame: Frame) -> None:
         x = np.fmax(frame[exponent], np.float32(assembly.LEAST))
@@ -130,7 +131,7 @@ def _exponentials(output: int, exponent: int) -> Step:
         part, found = x - whole, np.full_like(x, coefficients[0])
         for coefficient in coefficients[1:]:
             found = found * part + coefficient
-        frame[output] = np.ldexp(found, whole.astype(np.int32))
+        frame[output] = np.where(np.isnan(frame[exponent]), of_a_nan, np.ldexp(found, whole.astype(np.int32)))
 
     return step
 
