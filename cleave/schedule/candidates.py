@@ -180,10 +180,12 @@ class Candidates:
         emit = partial(self._kernel, region, tiling, fusion)
         resources = list(itertools.product(STAGES if form.has_loops else (NO_PIPELINE,), WARPS))
         found: list[Candidate] = []
+        swapped = _swaps(region, tiling)
         for through, each in works.items():
             costs = Costs(each, self.target)
-            plain = (Candidate(emit, tiling, costs.of(*pair), pair[1], pair[0], through) for pair in resources)
-            found += [replace(each, swapped=_swaps(region, tiling)) for each in plain]
+            for stages, warps in resources:
+                cost = costs.of(stages, warps)
+                found.append(Candidate(emit, tiling, cost, warps, stages, through, swapped=swapped))
         described = works.get(True) if work.describable else self._of_threads(form, tiling, sizes)
         if self.warp_specialise and described:
             special = list(self._specialised(emit, tiling, form, described, sizes))

@@ -18,7 +18,7 @@ from cleave.dialects.tensor_type import TensorType
 _WIDE = "tf32"
 _VECTOR = 4
 """Elements that are loaded together."""
-_PASSED = POINTWISE | {"cast", "reduce"}
+_PASSED = POINTWISE | {"reduce"}
 """Ops whose result has the order of what they are applied to, if that is computed, too."""
 
 
