@@ -117,7 +117,7 @@ def _measured(
         allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
         ours = _ours(package, tensors, wanted, allowed, timer)
         if not others:
-            others = dict(_baseline_times(subgraph, tensors, wanted, allowed, baselines, timer))
+            others = dict(_baseline_times(subgraph, sizes, tensors, wanted, allowed, baselines, timer))
         moved = sum(t.numel() * t.element_size() for t in (*tensors, *listed(eager)))
         flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
         yield Row(
@@ -160,11 +160,18 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
 
 
 def _baseline_times(
-    subgraph: Subgraph, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, labels: Sequence[str], timer: Any
+    subgraph: Subgraph,
+    sizes: Sizes,
+    tensors: Sequence[Any],
+    wanted: Sequence[Any],
+    allowed: float,
+    labels: Sequence[str],
+    timer: Any,
 ) -> Iterator[tuple[str, float]]:
     from cleave.bench.baselines import baselines
 
-    for label, function in baselines(subgraph.torch, dict(subgraph.settings), labels):
+    grouped = sizes.get("g", 1) > 1
+    for label, function in baselines(subgraph.torch, dict(subgraph.settings), labels, grouped=grouped):
         try:
             if error_of(listed(function(*tensors)), wanted) <= 2 * allowed:
                 yield label, timer.microseconds(lambda function=function: function(*tensors))

@@ -19,6 +19,8 @@ from pathlib import Path
 from cleave.errors import CleaveError
 
 SCHEMA = 1
+TIMES = "added to a CUDA graph"
+"""How they are taken (``timing``); those of another way are not compared."""
 _BUSY = 30.0
 """Seconds to wait for another process's transaction."""
 _TABLES = """
@@ -40,8 +42,8 @@ class Measured:
 def key_of(
     source: str, sizes: Mapping[str, int], options: Mapping[str, object], device: str, versions: Mapping[str, str]
 ) -> str:
-    """A digest of the function's text, the sizes, the options, the GPU's name and the versions of the compilers."""
-    parts = [source, sorted(sizes.items()), sorted(map(str, options.items())), device, sorted(versions.items())]
+    """A digest of the function's text, the sizes, the options, the GPU's name, versions and ``TIMES``."""
+    parts = [source, sorted(sizes.items()), sorted(map(str, options.items())), device, sorted(versions.items()), TIMES]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
