@@ -48,6 +48,7 @@ def microseconds(call: Callable[[], Any]) -> float:
 def of_package(path: Path, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[str, Callable[[], Any]]]:
     import torch
 
+    from cleave.function import Function
     from cleave.runtime.cuda_tensors import TORCH_DTYPES
     from cleave.runtime.package import Package
 
@@ -66,6 +67,9 @@ def of_package(path: Path, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[
     yield f"{path.stem}: are the tensors alike", lambda: known.alike(*tensors)
     yield f"{path.stem}: a known call", lambda: known.launch(tensors, None)
     yield f"{path.stem}: a package", lambda: package(*tensors)
+    function = Function("", name=path.stem)  # of which nothing is compiled, for the call is known
+    function._remembered = package._remembered
+    yield f"{path.stem}: a function", lambda: function(*tensors)
 
 
 def of_pytorch() -> Iterator[tuple[str, Callable[[], Any]]]:

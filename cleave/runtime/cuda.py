@@ -214,11 +214,9 @@ class Program:
                 self.driver.fill_zeros(found, size, stream)
             addresses[root] = found
 
-    def counters(self, ready: Ready, stream: int) -> list[int] | None:
-        """Where these are on a stream that captures no graph; None before the first launches there."""
-        found = [self._counters.kept(size, stream, ready.context) for _, size in ready.bound.zeroed]
-        known = [address for address in found if address is not None]
-        return known if len(known) == len(found) else None
+    def counter(self, size: int, stream: int, context: int) -> int | None:
+        """Where those are, of up to ``size`` bytes each, of a stream that captures no graph; None before the first."""
+        return self._counters.kept(size, stream, context)
 
     def _slot(self, ready: Ready, roots: int) -> Slot:
         self.driver.enter(ready.context)

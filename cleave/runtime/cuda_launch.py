@@ -6,7 +6,7 @@ Building these takes longer than launching, so a program keeps them and only put
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_int, c_int64, c_uint, c_void_p
 from dataclasses import dataclass, field
 from functools import partial
@@ -130,10 +130,33 @@ class _DescribedAt:
         self.address = address
 
 
+@dataclass
+class _Parts:
+    """What launches use of a root, so many bytes from it; ``table``: where that is, the root being at ``address``."""
+
+    root: int
+    offsets: tuple[int, ...]
+    table: ctypes.Array[c_int64]
+    address: int | None = None
+
+    @staticmethod
+    def of(root: int, offsets: Iterable[int]) -> _Parts:
+        found = tuple(dict.fromkeys(offsets))
+        return _Parts(root, found, (c_int64 * len(found))())
+
+    def place(self, offset: int) -> tuple[int, Any]:
+        """Where the address of a part lies, and what keeps it."""
+        return _addresses_in(self.table)[self.offsets.index(offset)], self.table
+
+    def fill(self, address: int) -> None:
+        self.table[:] = [address + offset for offset in self.offsets]
+        self.address = address
+
+
 class Slot:
     """The launches of a call in place; ``fill`` it with addresses, then ``launch`` it. By one thread at a time.
 
-    All launches have their pointers in one table: the addresses of the ``roots``, then those of parts of them.
+    All launches have their pointers in tables: the addresses of the ``roots``, and for a root those of parts of it.
     """
 
     def __init__(
@@ -144,12 +167,13 @@ class Slot:
         self._stream: int | None = None
         pairs = list(zip(bound.launches, launchers, strict=True))
         pointers = [(at, parameter, r, o) for launch, at in pairs for parameter, r, o in launch.pointers]
-        self._parts = list(dict.fromkeys((root, offset) for _, _, root, offset in pointers if offset))
-        self.table = (c_int64 * (roots + len(self._parts)))()
-        entries = _addresses_in(self.table)
+        self.table = (c_int64 * roots)()
+        entries, parts = _addresses_in(self.table), dict.fromkeys(root for _, _, root, offset in pointers if offset)
+        self._parts = [_Parts.of(root, [o for _, _, r, o in pointers if o and r == root]) for root in parts]
+        of_root = {parts.root: parts for parts in self._parts}
         for launcher, parameter, root, offset in pointers:
-            number = roots + self._parts.index((root, offset)) if offset else root
-            launcher.point(parameter, entries[number], self.table)
+            address, owner = of_root[root].place(offset) if offset else (entries[root], self.table)
+            launcher.point(parameter, address, owner)
         self._described = [
             (_DescribedAt(launch, at, entry, number), entry.root, entry.offset)
             for launch, at in pairs
@@ -158,11 +182,11 @@ class Slot:
 
     def fill(self, addresses: Sequence[int]) -> None:
         """Put in the addresses of all roots."""
-        if self._parts:  # most calls have none
-            addresses = list(addresses)
-            for root, offset in self._parts:
-                addresses.append(addresses[root] + offset)
         self.table[:] = addresses
+        for parts in self._parts:
+            address = addresses[parts.root]
+            if address != parts.address:  # that of a workspace is the last call's
+                parts.fill(address)
         for described, root, offset in self._described:
             address = addresses[root] + offset
             if address != described.address:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES
 from cleave.runtime.layout import Layout
+from cleave.runtime.workspaces import Workspace, Workspaces, workspaces_of
 
 if TYPE_CHECKING:
     from cleave.runtime.cuda import Program
@@ -24,16 +25,16 @@ _LIMIT = 1024
 class _Torch:
     """What a call needs of PyTorch: the functions that the code of its own compiler calls, where it has them.
 
-    ``empty`` takes a shape, strides and a type, and allocates on the current GPU. ``is_capturing`` says whether the
-    current stream captures a graph. ``guards`` takes tensors, and says of others whether they are of the same types,
-    shapes, strides and places. These two are None where PyTorch has none.
+    ``empty`` takes a shape, strides and a type, and allocates on the current GPU. ``may_capture`` says whether the
+    current stream captures a graph, or PyTorch cannot tell. ``guards`` takes tensors, and says of others whether they
+    are of the same types, shapes, strides and places; None where PyTorch has none.
     """
 
     module: Any
     current_device: Callable[[], int]
     current_stream: Callable[[int], int]
     empty: Callable[[tuple[int, ...], tuple[int, ...], Any], Any]
-    is_capturing: Callable[[], bool] | None
+    may_capture: Callable[[], bool]
     guards: Any
 
     @staticmethod
@@ -49,7 +50,7 @@ class _Torch:
             _within(torch, "_C._cuda_getDevice") or torch.cuda.current_device,
             _within(torch, "_C._cuda_getCurrentRawStream") or stream,
             _within(torch, "_C._dynamo.guards._empty_strided_cuda") or empty,
-            _within(torch, "_C._cuda_isCurrentStreamCapturing"),
+            _within(torch, "_C._cuda_isCurrentStreamCapturing") or (lambda: True),
             _within(torch, "_C._dynamo.guards.TensorGuards"),
         )
 
@@ -75,8 +76,9 @@ def _within(module: Any, path: str) -> Any:
 class _Known:
     """What to launch on GPU number ``index`` for ``count`` tensors that are ``alike`` those it was made for.
 
-    The roots of what is ``ready`` are the tensors, the ``new`` ones (shape, strides, PyTorch's type), and ``counters``
-    many counters. ``whole``: the one result is the first of the new ones.
+    The roots of what is ``ready`` are the tensors, the ``new`` ones (shape, strides, PyTorch's type), ``workspace``
+    bytes unless that is None, and ``counters`` many counters of ``counted`` bytes at most. ``whole``: the one result is
+    the first of the new ones.
     """
 
     torch: _Torch
@@ -86,7 +88,10 @@ class _Known:
     count: int
     alike: Callable[..., bool]
     new: tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]
+    workspace: int | None
+    workspaces: Workspaces
     counters: int
+    counted: int
     whole: bool
 
     @staticmethod
@@ -94,15 +99,18 @@ class _Known:
         """For inputs of which the first is a tensor on the GPU."""
         quick, count = _Torch.of(torch), len(tensors)
         bound = ready.bound.pooled(count)
-        counters = len(bound.zeroed)
+        results = len({place.root for place in bound.results if place.root >= count})
         new = tuple(
             (shape, Layout.row_major(shape).strides, getattr(torch, TORCH_DTYPES[spec.dtype]))
-            for spec, shape in bound.allocated[: len(bound.allocated) - counters]
+            for spec, shape in bound.allocated[:results]
         )
+        counters, counted = len(bound.zeroed), max((size for _, size in bound.zeroed), default=0)
+        workspace = next((size for _, (size,) in bound.allocated[results : len(bound.allocated) - counters]), None)
         whole = [(place.root, place.whole) for place in bound.results] == [(count, True)]
         index, alike = tensors[0].get_device(), quick.alike(tensors)
-        own = replace(ready, bound=bound, free=[])
-        return _Known(quick, program, own, index, count, alike, new, counters, whole)
+        own, workspaces = replace(ready, bound=bound, free=[]), workspaces_of(index)
+        memory = new, workspace, workspaces, counters, counted, whole
+        return _Known(quick, program, own, index, count, alike, *memory)
 
     def launch(self, tensors: Sequence[Any], stream: int | None) -> Any:
         """One result or a tuple of them, computed on ``stream`` or the current one; None for what is not aligned."""
@@ -130,16 +138,32 @@ class _Known:
         for shape, strides, dtype in self.new:
             made.append(tensor := empty(shape, strides, dtype))
             addresses.append(tensor.data_ptr())
-        if self.counters:
-            self._count(addresses, stream)
-        self.program.run(self.ready, addresses, stream)
+        if self.workspace is None and not self.counters:
+            self.program.run(self.ready, addresses, stream)
+        else:
+            self._with_kept_memory(addresses, stream)
         return made[0] if self.whole else self._results((*tensors, *made))
 
-    def _count(self, addresses: list[int], stream: int) -> None:
-        """Add where the counters are. ``stream``: the current one."""
-        is_capturing = self.torch.is_capturing
-        if is_capturing and not is_capturing() and (found := self.program.counters(self.ready, stream)):
-            addresses += found
+    def _with_kept_memory(self, addresses: list[int], stream: int) -> None:
+        """Launch with the memory that calls on this stream, the current one, use in turn, if it captures no graph."""
+        workspace, keeps = None, not self.torch.may_capture()
+        if self.workspace is not None:
+            workspace = (keeps and self.workspaces.take(stream, self.workspace)) or self._workspace(self.workspace)
+            addresses.append(workspace.address)
+        if self.counters:
+            self._count(addresses, stream, keeps)
+        self.program.run(self.ready, addresses, stream)
+        if workspace and keeps:
+            self.workspaces.give(stream, workspace)
+
+    def _workspace(self, size: int) -> Workspace:
+        made = self.torch.empty((size,), (1,), self.torch.module.int8)
+        return Workspace(made.data_ptr(), size, made)
+
+    def _count(self, addresses: list[int], stream: int, keeps: bool) -> None:
+        """Add where the counters are."""
+        if keeps and (found := self.program.counter(self.counted, stream, self.ready.context)):
+            addresses += (found,) * self.counters
             return
 
         def allocate(shape: tuple[int, ...], dtype: str) -> Any:

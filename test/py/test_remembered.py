@@ -62,6 +62,7 @@ class Credulous(Guards):
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     found = Torch()
     monkeypatch.setitem(sys.modules, "torch", found)
+    monkeypatch.setattr("cleave.runtime.workspaces._shared", {})
     return found
 
 
@@ -160,6 +161,36 @@ def test_what_lies_between_may_be_empty(stub: Stub, torch: Torch, monkeypatch: p
     assert counts[0] and len(set(counts)) == 1
 
 
+IN_TURN = replace(
+    HIDDEN,
+    steps=(
+        Alloc(spec("h", "m j")),
+        Alloc(spec("i", "m j")),
+        Alloc(spec("l", "m j")),
+        Alloc(spec("out", "m k")),
+        Launch("sum", ("m",), ("x", "h"), ("h",), ("in:0", "in:1", "size:j")),
+        Launch("sum", ("m",), ("h", "i"), ("i",), ("in:0", "in:1", "size:j")),
+        Launch("sum", ("m",), ("i", "l"), ("l",), ("in:0", "in:1", "size:j")),
+        Launch("sum", ("m",), ("l", "out"), ("out",), ("in:0", "in:1", "size:j")),
+    ),
+)
+
+
+def test_pieces_of_a_workspace_lie_where_it_does(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, tensors = package_of(stub, monkeypatch, IN_TURN), (TorchTensor(X, (3, 8)), TorchTensor(W, (5, 8)))
+    places: list[int] = []
+    torch._C = SimpleNamespace(_cuda_isCurrentStreamCapturing=lambda: len(places) < 3)  # then it is where it was
+    package(*tensors)
+    for _ in range(6):
+        stub.reset()
+        out = package(*tensors)
+        words = [line.partition(": ")[2].split() for line in stub.log if line.startswith("launch sum")]
+        (x, h), *between, (last, result) = [(int(first), int(second)) for first, second, *_ in words]
+        assert between == [(h, h + 256), (h + 256, h + 512)] and (x, last, result) == (X, h + 512, out.data_ptr())
+        places.append(h)
+    assert len(set(places)) == 4
+
+
 ROWS = LaunchPlan(
     "rows",
     (spec("x", "m k"), spec("y", "m k")),
@@ -218,6 +249,59 @@ def test_new_memory_is_the_streams(stub: Stub, torch: Torch, monkeypatch: pytest
     torch.given.clear()
     package(*tensors, sizes={"s": 2}, stream=79)
     assert torch.given and {where for _, where in torch.given} == {79}, "the first call"
+
+
+def test_calls_on_a_stream_use_one_workspace_in_turn(stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another stream, of a graph, of a thread that comes between, and where it is large: each has its own."""
+    capturing: set[int] = set()
+    torch._C = SimpleNamespace(_cuda_isCurrentStreamCapturing=lambda: torch.streams[-1] in capturing)
+    package, tensors = package_of(stub, monkeypatch, SPLIT_K), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
+
+    def used(stream: int = 77, s: int = 2, calls: int = 1) -> list[str]:
+        """Where the parts of each launch go."""
+        stub.reset()
+        for _ in range(calls):
+            package(*tensors, sizes={"s": s}, stream=stream)
+        return [line.partition(": ")[2].split()[2] for line in stub.log if line.startswith("launch parts")]
+
+    used(), used(s=4)  # first calls, of which nothing is kept
+    smaller, (larger, *same) = used()[0], used(s=4, calls=3)
+    assert smaller != larger and set(same) == {larger}
+    assert used() == [larger], "a larger one does for less"
+    assert used(78) != [larger] and used() == [larger]
+    assert len(set(used(2, calls=3))) == 3, "a stream of each thread, by one handle"
+    capturing.add(77)
+    assert len({larger, *used(calls=3)}) == 4
+    capturing.clear()
+    assert used() == [larger]
+    monkeypatch.setattr("cleave.runtime.workspaces.LARGEST", 2**10)
+    assert used() == [larger] and len({larger, *used(calls=3)}) == 4
+
+
+def test_a_call_between_the_launches_of_another_has_its_own_workspace(
+    stub: Stub, torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch._C = SimpleNamespace(_cuda_isCurrentStreamCapturing=lambda: False)
+    package, tensors = package_of(stub, monkeypatch, SPLIT_K), (TorchTensor(X, (33, 100)), TorchTensor(W, (100, 64)))
+    package(*tensors, sizes={"s": 2}), package(*tensors, sizes={"s": 2})
+    (known,) = package._remembered._known.values()
+    (slot,) = known.ready.free
+    first, second = slot._starts
+    before = len(stub.log)
+
+    def start() -> int:
+        status = first()
+        if len(stub.log) == before + 1:
+            package(*tensors, sizes={"s": 2})
+        return status
+
+    slot._starts = start, second
+    package(*tensors, sizes={"s": 2})
+    launches = stub.log[before:]
+    assert [line.split()[1] for line in launches] == ["parts", "parts", "sum", "sum"]
+    parts = [line.partition(": ")[2].split()[2] for line in launches[:2]]
+    assert parts[0] != parts[1]
+    assert [line.partition(": ")[2].split()[0] for line in launches[2:]] == parts[::-1]
 
 
 @pytest.mark.parametrize("quick", [False, True])
