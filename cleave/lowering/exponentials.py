@@ -48,12 +48,5 @@ def with_polynomial(exponent: ir.Value, encoding: Encoding) -> ir.Operation | No
     """2 to the power of a tile; None in a layout in which threads have other numbers of elements."""
     if not isinstance(encoding, Mma):
         return None
-    kinds = ["=f"] * TOGETHER + ["f"] * TOGETHER
-    attributes: dict[str, ir.Attribute] = {
-        "asm_string": ir.StringAttr.get(EXPONENTIALS),
-        "constraints": ir.StringAttr.get(",".join(kinds)),
-        "pure": ir.BoolAttr.get(True),
-        "packed_element": tt.i32_attr(TOGETHER),
-    }
     type_ = encodings.tensor(tt.shape_of(exponent), tt.element_of(exponent), encoding)
-    return tt.create("tt.elementwise_inline_asm", [type_], [exponent], attributes)
+    return tt.computed(EXPONENTIALS, type_, exponent, TOGETHER)

@@ -177,13 +177,25 @@ def descriptor_store(described: ir.Value, offsets: Sequence[ir.Value], x: ir.Val
 def assembly(text: str, *operands: ir.Value) -> None:
     """Inline assembly for its effect on memory or on other blocks: nothing that touches memory is moved across it."""
     kinds = ["=r", *("r" if isinstance(operand.type, ir.IntegerType) else "l" for operand in operands), "~{memory}"]
+    _assembly(text, scalar("i32"), operands, kinds, pure=False)
+
+
+def computed(text: str, result: ir.Type, x: ir.Value, together: int) -> ir.Operation:
+    """Inline assembly that makes f32 of f32, ``together`` elements of a thread at a time."""
+    return _assembly(text, result, [x], ["=f"] * together + ["f"] * together, pure=True, together=together)
+
+
+def _assembly(
+    text: str, result: ir.Type, operands: Sequence[ir.Value], kinds: Sequence[str], *, pure: bool, together: int = 1
+) -> ir.Operation:
+    """``kinds``: of registers, and what else it writes."""
     attributes = {
         "asm_string": _text(text),
         "constraints": _text(",".join(kinds)),
-        "pure": ir.BoolAttr.get(False),
-        "packed_element": i32_attr(1),
+        "pure": ir.BoolAttr.get(pure),
+        "packed_element": i32_attr(together),
     }
-    create("tt.elementwise_inline_asm", [scalar("i32")], operands, attributes)
+    return create("tt.elementwise_inline_asm", [result], operands, attributes)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
