@@ -98,9 +98,16 @@ class Compilation:
 
     # --- the algebra ---
 
-    @cached_property
+    @property
     def optimised(self) -> str:
         """The module with the source and its alternatives, as MLIR."""
+        from cleave.lowering.source import without_locations
+
+        return without_locations(self._optimised)
+
+    @cached_property
+    def _optimised(self) -> str:
+        """The same with the places of the source, for what is said of ops later on."""
         from cleave.lowering.run_functions import check_compilable, entry
         from cleave.lowering.source import parsed
         from cleave.passes.functions import names_by_place
@@ -112,7 +119,7 @@ class Compilation:
             check_compilable(entry(module, self.name), written)
             if self.superopt:
                 _apply(module, "cleave-superopt")
-            return str(module)
+            return str(module.operation.get_asm(enable_debug_info=True))
 
     def alternatives(self) -> str:
         """The source and what the superoptimiser found beside it, each with its cost on symbols."""
@@ -120,7 +127,7 @@ class Compilation:
         from cleave.lowering.source import parsed
         from cleave.passes.functions import name_of
 
-        _, module = parsed(self.optimised)
+        _, module = parsed(self._optimised)
         rows = [
             f"{name_of(op.operation)}: {plain('string', op.operation.attributes['cleave.cost'])}"
             for op in module.body.operations
@@ -134,7 +141,7 @@ class Compilation:
         from cleave.lowering.run_functions import symbols
         from cleave.lowering.source import parsed
 
-        ctx, module = parsed(self.optimised)
+        ctx, module = parsed(self._optimised)
         with ctx:
             found = frozenset(name for op in module.body.operations for name in symbols(op.operation))
         return found - self.parts.around_only(self.signature) if self.parts else found
@@ -155,7 +162,7 @@ class Compilation:
         from cleave.passes.functions import tensor_functions
         from cleave.passes.graph_io import to_graph
 
-        ctx, module = parsed(self.optimised)
+        ctx, module = parsed(self._optimised)
         with ctx:
             return [to_graph(func) for group in tensor_functions(module) for func in group]
 
@@ -167,7 +174,7 @@ class Compilation:
         """The module of host function and kernels for these sizes; ``warp_specialise``: if that is asked for."""
         from cleave.lowering.source import parsed
 
-        ctx, module = parsed(self.optimised)
+        ctx, module = parsed(self._optimised)
         with ctx:
             specialise = warp_specialise and bool(self.warp_specialise)
             chosen = {"warp_specialise": specialise, "library": int(bool(self.library))}
@@ -222,7 +229,7 @@ class Compilation:
         schedule = cast(Any, registry.create("cleave-schedule", sizes=_spelt(sizes), **options))
         every = self.warp_specialise is True
         library = self.library is not False
-        found = variants(self.optimised, self.name, schedule, count, targets, ablations=every, library=library)
+        found = variants(self._optimised, self.name, schedule, count, targets, ablations=every, library=library)
         return [self._own(variant) for variant in found]
 
     def _own(self, variant: Variant) -> Variant:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
@@ -41,6 +41,7 @@ def jit(
     function: Callable[..., Any] | None = None,
     *,
     facts: Sequence[str] = (),
+    empty_rows: Literal["zero"] | None = None,
     sizes: Sequence[Sizes] = (),
     static: str | Sequence[str] = "",
     superopt: bool = True,
@@ -54,7 +55,8 @@ def jit(
         @cleave.jit
         def attention(q: f16["h m d"], k: f16["h n d"], v: f16["h n e"]) -> f16: ...
 
-    ``facts`` on sizes, such as "n = 16*n16"; ``sizes``, ``static`` ("d e") and the others as in ``Function``.
+    ``facts`` on sizes, such as "n = 16*n16"; ``empty_rows="zero"``: softmax rows without an unmasked key are 0, and not
+    NaN (docs/semantics.md); ``sizes``, ``static`` ("d e") and the others as in ``Function``.
     """
     options = {
         "sizes": sizes,
@@ -65,17 +67,19 @@ def jit(
         "warp_specialise": warp_specialise,
         "library": library,
     }
-    decorate = functools.partial(_traced, facts=facts, options=options)
+    decorate = functools.partial(_traced, facts=facts, empty_rows=_is_zero(empty_rows), options=options)
     return decorate if function is None else decorate(function)
 
 
-def _traced(function: Callable[..., Any], facts: Sequence[str], options: Mapping[str, Any]) -> Function:
+def _traced(
+    function: Callable[..., Any], facts: Sequence[str], empty_rows: bool, options: Mapping[str, Any]
+) -> Function:
     from cleave.language.trace import parameter_names, trace
     from cleave.lowering.source import graph_text
 
     if not inspect.isfunction(function):
         raise CleaveError(f"a {type(function).__name__} is no function to trace")
-    text, names = graph_text(trace(function, facts)), parameter_names(function)
+    text, names = graph_text(trace(function, facts), empty_rows=empty_rows), parameter_names(function)
     made = Function(text, name=function.__name__, arguments=names, **options)
     functools.update_wrapper(made, function)
     return made
@@ -86,21 +90,44 @@ def compile(
     source: Graph | ir.Module | str | os.PathLike[str],
     function: str | None = None,
     *,
+    facts: Sequence[str] = (),
+    empty_rows: Literal["zero"] | None = None,
     sizes: Sequence[Sizes] = (),
     static: str | Sequence[str] = "",
     superopt: bool = True,
+    schedule: Mapping[str, Any] | None = None,
+    tuned: str | os.PathLike[str] | None = None,
+    warp_specialise: bool | None = None,
     library: bool | None = None,
 ) -> Function:
     """A ``Function`` from a graph, an MLIR module (linalg on tensors or our dialect), its text, or a file of it.
 
-    ``function`` chooses one of several; the others are as in ``Function``. CleaveError, located, for what
-    cannot be read.
+    ``function`` chooses one of several; ``facts`` and ``empty_rows``, as in ``jit``, are added to what the source says;
+    the others are as in ``Function``. CleaveError, located, for what cannot be read.
     """
-    from cleave.lowering.source import chosen, text_of
+    from cleave.language.trace import fact_texts
+    from cleave.lowering.source import chosen, text_of, with_facts
 
-    text = text_of(source)
+    text, more, zero = text_of(source), fact_texts(facts), _is_zero(empty_rows)
     name = chosen(text, function)
-    return Function(text, name=name, sizes=sizes, static=_names(static), superopt=superopt, library=library)
+    return Function(
+        with_facts(text, name, more, empty_rows=zero) if more or zero else text,
+        name=name,
+        sizes=sizes,
+        static=_names(static),
+        superopt=superopt,
+        schedule=schedule,
+        tuned=tuned,
+        warp_specialise=warp_specialise,
+        library=library,
+    )
+
+
+def _is_zero(empty_rows: Any) -> bool:
+    """Whether that is what becomes of them; CleaveError for what is neither that nor None."""
+    if empty_rows not in ("zero", None):
+        raise CleaveError(f"empty_rows={empty_rows!r}: either 'zero' or None", notes=("None: they are NaN",))
+    return empty_rows == "zero"
 
 
 def _names(static: Any) -> list[str]:

@@ -124,6 +124,14 @@ class Graph:
                     notes = (f"choose another name than '{dim.name}' here",) if made else error.notes
                     raise CleaveError(error.message, value.location, notes) from None
 
+    def require_sizes_of(self, facts: Iterable[str]) -> None:
+        """CleaveError for a fact about nothing that the function has."""
+        known = {symbol for value in self.topological() for dim in value.dims for symbol in dim.size.symbols}
+        for text in facts:
+            if not known & _words(text):
+                notes = (f"its sizes: {', '.join(sorted(known)) or 'none'}",)
+                raise CleaveError(f"the fact '{text}' is about no size of {self.name}", notes=notes)
+
     def coverage(self) -> tuple[str, ...]:
         """What must hold so that views look at what is there, where the sizes do not say so themselves.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, get_args, get_origin
@@ -15,7 +14,6 @@ from cleave.language.annotations import Dtype, TensorAnnotation
 from cleave.language.places import last_place, mlir_location, place_of
 from cleave.language.tensor import Tensor
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
 
 
@@ -57,18 +55,26 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     graph = builder.build(*(tensor.value for tensor in outputs))
     graph.requirements()  # refused here, a maximum over nothing is at its line
     graph.require_one_size_each(everywhere=True)
-    _check_facts(graph, where)
+    try:
+        graph.require_sizes_of(graph.facts.texts)
+    except CleaveError as error:
+        raise error.at(where) from None
     return graph
 
 
 def _builder(name: str, facts: Sequence[str], where: str) -> GraphBuilder:
-    texts = [facts] if isinstance(facts, str) else facts
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CleaveError(f"facts={facts!r}: a list of texts", where, ('as in facts=["n = 16*n16"]',))
     try:
-        return GraphBuilder(name, tuple(texts))
+        return GraphBuilder(name, fact_texts(facts))
     except CleaveError as error:
         raise error.at(where) from None
+
+
+def fact_texts(facts: Sequence[str]) -> tuple[str, ...]:
+    """One fact or a list of them; CleaveError for anything else."""
+    texts = [facts] if isinstance(facts, str) else facts
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CleaveError(f"facts={facts!r}: a list of texts", notes=('as in facts=["n = 16*n16"]',))
+    return tuple(texts)
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -119,7 +125,7 @@ def _outputs(results: Any, annotation: Any, where: str) -> list[Tensor]:
 
 def _as_annotated(tensor: Tensor, annotation: Any, where: str) -> Tensor:
     if isinstance(annotation, Dtype):
-        return tensor.astype(annotation)
+        return _cast(tensor, annotation.name, tensor.dims, where)
     if annotation in (None, Any, Tensor):
         return tensor
     if not isinstance(annotation, TensorAnnotation):
@@ -128,10 +134,14 @@ def _as_annotated(tensor: Tensor, annotation: Any, where: str) -> Tensor:
         text = f"the function returns dims {' '.join(tensor.dims)}, its annotation says {' '.join(annotation.names)}"
         raise CleaveError(text, where)
     _check_sizes(tensor, annotation, where)
-    if annotation.names == tensor.dims:
-        return tensor.astype(annotation.dtype)
-    location, order = mlir_location(where), annotation.names
-    value = tensor.builder.op("cast", tensor.value, dtype=annotation.dtype, order=order, location=location)
+    return _cast(tensor, annotation.dtype, annotation.names, where)
+
+
+def _cast(tensor: Tensor, dtype: str, order: Sequence[str], where: str) -> Tensor:
+    """In this type and with the dims in this order, at the place of the function."""
+    if (dtype, tuple(order)) == (tensor.value.dtype, tuple(tensor.dims)):
+        return tensor
+    value = tensor.builder.op("cast", tensor.value, dtype=dtype, order=order, location=mlir_location(where))
     return Tensor(tensor.builder, value)
 
 
@@ -144,16 +154,6 @@ def _check_sizes(tensor: Tensor, annotation: TensorAnnotation, where: str) -> No
         if facts.equal(found, parse(size)) is not Answer.YES:
             extent = builder.extents.get(str(found), found)
             raise CleaveError(f"the size of '{name}' in the result is {extent}, its annotation says {size}", where)
-
-
-def _check_facts(graph: Graph, where: str) -> None:
-    """CleaveError for a fact about nothing that the function has."""
-    dims = (dim for value in graph.topological() for dim in value.dims)
-    known = {symbol for dim in dims for symbol in dim.size.symbols}
-    for text in graph.facts.texts:
-        if not known & set(_NAME.findall(text)):
-            notes = (f"its sizes: {', '.join(sorted(known)) or 'none'}",)
-            raise CleaveError(f"the fact '{text}' is about no size of {graph.name}", where, notes)
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cleave.bindings import MLIRError, context, ir
+from cleave.dialects.facts import Facts
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError, Position
 from cleave.lowering.run_functions import entry
@@ -69,6 +70,18 @@ def with_extents(text: str, name: str, sizes: Mapping[str, int]) -> str:
         if graph.extents.get(symbol, size) != size:
             raise CleaveError(f"the size '{symbol}' of {name} is {graph.extents[symbol]}, not {size}")
     return graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
+
+
+def with_facts(text: str, name: str, facts: Sequence[str], *, empty_rows: bool = False) -> str:
+    """The function alone, with more facts on its sizes; ``empty_rows``: and with ``cleave.empty_rows = "zero"``.
+
+    CleaveError for facts that cannot be read, contradict others or extents, or are about no size that it has.
+    """
+    graph, has_empty_rows = entry_graph(text, name)
+    graph.require_sizes_of(facts)
+    known = Facts.parse((*graph.facts.texts, *facts))
+    known.given(graph.extents)
+    return graph_text(replace(graph, facts=known), empty_rows=empty_rows or has_empty_rows)
 
 
 def entry_graph(text: str, name: str) -> tuple[Graph, bool]:

@@ -326,7 +326,7 @@ BARE = "func.func @%s(%%x: tensor<2xf32>) -> tensor<2xf32> { return %%x : tensor
     [
         (lambda: cleave.jit(3), "a int is no function to trace"),  # type: ignore[arg-type]
         (lambda: cleave.jit(statc="d"), "has no argument 'statc'; did you mean static[?]"),  # type: ignore[call-arg]
-        (lambda: cleave.compile("", facts=()), "has no argument 'facts'(?s:.*)source, function, sizes"),  # type: ignore[call-arg]
+        (lambda: cleave.compile("", fact=()), "has no argument 'fact'(?s:.*)source, function, facts"),  # type: ignore[call-arg]
         (lambda: cleave.compile(f"{BARE % 'f'}{BARE % 'g'}"), "choose one with function=NAME(?s:.*)functions: f, g"),
         (lambda: cleave.compile(TANGENT).optimised, "<source>:2:.*'math.tan' is no op of a tensor graph"),
         (lambda: cleave.compile(None), "a NoneType is no program"),  # type: ignore[arg-type]
