@@ -130,7 +130,8 @@ class _Arrangement:
         form = self.plain.launches[first].kernel.warp_specialised
         alike = [c for c in self.scheduled.candidates[first] if c.warp_specialised == form]
         fitting = [c for c in alike if c.cost.fits(self.options.target) and not c.rejected]
-        return [candidate for candidate in fitting if candidate.cost.waves <= 1][:TILINGS]
+        single = [c for c in fitting if not c.tiling.coarsened]  # a block combines shares of one tile
+        return [candidate for candidate in single if candidate.cost.waves <= 1][:TILINGS]
 
     def _emitted(self, pair: Pair, candidate: Candidate, units: Tiling) -> Shared:
         shared = emit_shared("kernel", pair, candidate.tiling, units, self.graph.extents, self.fusion)

@@ -18,6 +18,7 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
 from cleave.dialects.tensor_type import TensorType, accumulator
 from cleave.schedule.anchors import exponential
+from cleave.schedule.coarsening import Turns
 from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
@@ -62,12 +63,12 @@ def tile_counts(region: Region, tiling: Tiling, sizes: Mapping[str, int]) -> dic
     """How many tiles the grid has along each of its dims, in order, where symbols have these sizes."""
     order = tiling.on_grid(region.parallel)
     occupied = _occupied(region, order, region.outputs)
-    counts = {name: -(-value_of(region.sizes[name], sizes) // tiling.grid[name]) for name in order}
+    counts = {name: -(-value_of(region.sizes[name], sizes) // tiling.of_block(name)) for name in order}
     return {name: max(count, int(name in occupied)) for name, count in counts.items()}
 
 
 def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
-    tiles = [(name, region.sizes[name], tiling.grid[name]) for name in order]
+    tiles = [(name, region.sizes[name], tiling.of_block(name)) for name in order]
     return grid_of(tiles, tiling.group, growing(region), _occupied(region, order, written))
 
 
@@ -107,6 +108,8 @@ class Emitter:
         self.grouping = Grouping(region, tiling, fusion)
         self.loops = Loops(self, tiling, self.grouping, self.spans)
         self.arguments = {value: _reference(value) for value in (*region.reads, *region.outputs)}
+        self.begins: dict[str, Ref] = {}
+        """Where the block's part of a dim begins of which it goes through several tiles."""
 
     # --- the kernel ---
 
@@ -124,11 +127,12 @@ class Emitter:
         for dim in sorted(self.tiling.resident):
             root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.tiles[dim])
         pairs = list(zip(self.region.outputs, self.region.results, strict=True))
-        for walked, group in itertools.groupby(pairs, lambda pair: self.tiling.walked.intersection(pair[0].names)):
+        looped = self.tiling.walked | self.tiling.coarsened.keys()
+        for walked, group in itertools.groupby(pairs, lambda pair: looped.intersection(pair[0].names)):
             self._walk(sorted(walked), list(group), root)
 
     def _walk(self, dims: Sequence[str], pairs: Sequence[tuple[Value, Value]], scope: Scope) -> None:
-        """Store outputs, in loops over dims that are not on the grid."""
+        """Store outputs, in loops over dims of which the block has several tiles."""
         if not dims:
             for output, result in pairs:
                 self._store(output, self.value(result, scope), scope)
@@ -138,10 +142,21 @@ class Emitter:
         inner = Scope(TileBuilder(block, builder), scope, {})
         inner.spans[name] = self.spans.span(scope, name, block.arguments[0], tile)
         self._walk(dims[1:], pairs, inner)
-        operands = (builder.index(0), self.spans.bound(scope, name), builder.index(tile))
-        course = Trips(name, self.spans.sizes)
+        operands = (*self._stretch(name, scope), builder.index(tile))
+        count = self.tiling.coarsened.get(name)
+        course = Turns(name, self.spans.sizes[name], count) if count else Trips(name, self.spans.sizes)
         about = {"dim": name, "trips": partial(course.count, self.tiling.tiles), "course": course}
         builder.block.instructions.append(Instruction("scf.for", operands, (), about, block, pairs[0][0].location))
+
+    def _stretch(self, name: str, scope: Scope) -> tuple[Ref, Ref]:
+        """Where the tiles of a dim begin and end that the block goes through: the whole dim, or its own part."""
+        builder, bound = scope.builder, self.spans.bound(scope, name)
+        if name not in self.begins:
+            return builder.index(0), bound
+        begin, extent = self.begins[name], self.tiling.of_block(name)
+        end, known = builder.arith("addi", begin, builder.index(extent)), builder.constant_of(bound)
+        whole = known and known % extent == 0
+        return begin, end if whole else builder.arith("minui", end, bound)
 
     def open_grid(self, root: Scope, order: Sequence[str], written: Sequence[Value]) -> Grid:
         """One block for each tile; the last dim of ``order`` varies fastest.
@@ -150,6 +165,7 @@ class Emitter:
         """
         grid, occupied = _grid(self.region, self.tiling, order, written), _occupied(self.region, order, written)
         offsets = grid.offsets(root.builder, self.extents)
+        self.begins = {name: offsets.pop(name) for name in self.tiling.coarsened}
         for name, offset in sorted(offsets.items(), key=lambda item: item[0] in self.region.parts):
             span = self.spans.span(root, name, offset, self.tiling.grid[name])
             exists = name not in occupied or root.builder.constant_of(span.bound) is not None

@@ -29,7 +29,8 @@ def form_of(region: Region, tiling: Tiling) -> Hashable:
     answers = tuple(
         _answers(extent, sizes[name], offset=name not in shared_out) for name, extent in tiling.tiles.items()
     )
-    return answers, tiling.resident, tiling.columns, tiling.deferred, tiling.walked
+    coarsened = tuple(tiling.coarsened.items())
+    return answers, tiling.resident, tiling.columns, tiling.deferred, tiling.walked, coarsened
 
 
 def _answers(extent: int, size: int | None, *, offset: bool) -> tuple[bool, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cleave.dialects.ops import POINTWISE
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
-from cleave.schedule.tile_sizes import Amount, Shapes, is_matrix_product, is_tensor_core
+from cleave.schedule.tile_sizes import Amount, Shapes, is_matrix_product, is_tensor_core, left_operand
 
 FREE = ("constant", "index", "splat", "extent", "program_id")
 """Instructions whose results are made where they are needed."""
@@ -91,15 +91,19 @@ class _RegisterCode:
 
     def inside(self, loop: Block, around: Amount) -> Iterator[tuple[Amount, tuple[Amount, ...]]]:
         """The accumulators of a loop and those ``around`` it, and the other tiles of its register code of which the
-        largest counts; without contractions, its tiles that are needed at once. Then those of the loops in it."""
+        largest counts, or a product beside its rows, if these are computed; without contractions, its tiles that are
+        needed at once. Then those of the loops in it."""
         carried = around + self.shapes.bytes(loop.arguments[1:])
         used = {ref for i in loop.walk() for ref in (*i.operands, *(i.body.yields if i.body else ()))}
         kept = (used | set(loop.yields)) - _updates(loop)
         code = [i for i in loop.instructions if i.results and not i.body and i.op not in (*LOADS, "constant", "index")]
+        made = {i.result for i in code}
         others = self.shapes.each(i.result for i in code if i.result.type and i.result in kept)
         for instruction in code:
             if instruction.op == "contract" and not is_tensor_core(instruction):
                 others.append(self.shapes.bytes((*instruction.operands, instruction.result)))
+            elif is_matrix_product(instruction) and instruction.result in kept and left_operand(instruction) in made:
+                others.append(self.shapes.bytes((left_operand(instruction), instruction.result)))
         if all(i.op != "contract" for i in loop.walk()):
             others += self.peaks(loop)
         yield carried, tuple(dict.fromkeys(others))

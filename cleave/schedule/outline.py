@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from cleave.schedule.occupancy import Occupied, occupied, repeated_loads
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
-from cleave.schedule.tile_sizes import BYTES, Amount, Shapes, Sides, extents_of, sides_of
+from cleave.schedule.tile_sizes import BYTES, Amount, Shapes, Sides, extents_of, left_operand, sides_of
 from cleave.schedule.warps import WGMMA_ROWS, copies, exchanges, is_between_warps, staged
 
 SPECIAL = frozenset("exp exp2 log sqrt rsqrt tanh erf sin cos sigmoid div pow".split())
@@ -226,7 +226,7 @@ class _Writer:
         """Whether a product of many rows takes its left operand from registers, and nothing in the loop uses a
         product."""
         computed = {i.result for i in block.instructions if i.op not in LOADS and i.results}
-        registers = any(_left_operand(i) in computed and self.products[i].many_rows for i in products)
+        registers = any(left_operand(i) in computed and self.products[i].many_rows for i in products)
         return registers and all(_is_accumulated(i.result, block) for i in products)
 
     def _waited(self, block: Block) -> int:
@@ -278,13 +278,6 @@ def _meets(reduction: Instruction) -> bool:
     return is_between_warps(
         operand, reduction.attrs["over"], {dim.name: dim.size.value or 1 for dim in operand.tile.dims}
     )
-
-
-def _left_operand(contraction: Instruction) -> Ref:
-    """The operand that has the rows of the result."""
-    a, b = contraction.operands
-    names = contraction.result.names
-    return b if names and names[0] in b.names and names[0] not in a.names else a
 
 
 def _is_accumulated(product: Ref, block: Block) -> bool:

@@ -80,7 +80,9 @@ class PartialReductions:
     def _padded(self, operand: Value, reduction: Value, scope: Scope) -> Ref:
         """The operand's tile, with the neutral element where it does not exist along the reduced dims."""
         if operand.dtype == "tf32":  # a type that only contractions have: pad what is cast to it
-            return scope.builder.cast(self._padded(operand.operands[0], reduction, scope), "tf32")
+            (source,) = operand.operands
+            tile = self._padded(source, reduction, scope)
+            return home_of(source, scope, self.tiles.region).builder.cast(tile, "tf32")  # once, where the tile is
         tile = self.tiles.value(operand, scope)
         kind = reduction.attrs.get("kind", "sum")
         neutral = neutral_element(kind, operand.dtype)

@@ -248,10 +248,13 @@ class _Scheduler:
         self.sizes = Sizes({**default_sizes(graph, options.sizes), **graph.extents}, known_of(graph))
 
     def run(self, tilings: int) -> list[_Ranked]:
-        """All partitions on very few tilings each, the best of them on a few, and the best of those on all tilings."""
+        """All partitions on very few tilings each, the best of them on a few, and the best of those on all tilings.
+
+        That of fewest kernels is never left out by the first: with few of its many tilings it looks worst.
+        """
         found = self._partitions()
         if len(found) > PROMISING:
-            found = self._best_of(found, min(QUICK, tilings), PROMISING)
+            found = list(dict.fromkeys((found[0], *self._best_of(found, min(QUICK, tilings), PROMISING))))
         finalists = self._best_of(found, min(COARSE, tilings), FINALISTS)
         programs = [self._program(self._ranked_kernels(kernels, tilings), kernels) for kernels in finalists]
         return sorted(programs, key=lambda ranked: self._score(ranked.candidates))

@@ -156,3 +156,10 @@ def contraction_shape(contraction: Instruction) -> tuple[int, int, int]:
 def is_matrix_product(instruction: Instruction) -> bool:
     """Whether it becomes ``tt.dot``, and not a product of registers that is summed."""
     return instruction.op == "contract" and sides_of(instruction).is_matrix_product(extents_of(instruction))
+
+
+def left_operand(contraction: Instruction) -> Ref:
+    """The operand that has the rows of the result."""
+    a, b = contraction.operands
+    names = contraction.result.names
+    return b if names and names[0] in b.names and names[0] not in a.names else a

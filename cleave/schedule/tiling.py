@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from cleave.dialects.graph import Value
@@ -16,7 +16,8 @@ class Tiling:
     ``resident`` dims are covered by one tile, without a loop. ``columns`` come last in every tile: where they are the
     few of two sides of a contraction, its rows, of which tensor cores want 64, are the other side. ``deferred``: loops
     keep a sum for each element of a tile, which are added up after the loop. ``group``: see ``Order``. ``walked``:
-    output dims that each block goes through in a loop, tile by tile, once its reductions are complete.
+    output dims that each block goes through in a loop, tile by tile, once its reductions are complete. ``coarsened``:
+    output dims of which each block goes through so many tiles in a loop.
     """
 
     grid: Mapping[str, int]
@@ -26,13 +27,15 @@ class Tiling:
     deferred: bool = False
     group: int = 1
     walked: frozenset[str] = frozenset()
+    coarsened: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def form(self) -> str:
         """What is chosen beside extents, as tables show it: ``columns g+m deferred``, or nothing."""
         columns = [f"columns {'+'.join(sorted(self.columns))}"] if self.columns else []
         walked = [f"walks {' '.join(sorted(self.walked))}"] if self.walked else []
-        return " ".join([*columns, *walked, *(["deferred"] if self.deferred else [])])
+        coarsened = [f"{count} tiles of {name}" for name, count in self.coarsened.items()]
+        return " ".join([*columns, *walked, *coarsened, *(["deferred"] if self.deferred else [])])
 
     @cached_property
     def tiles(self) -> Mapping[str, int]:
@@ -43,7 +46,12 @@ class Tiling:
     def key(self) -> Hashable:
         """What tilings that are the same have in common."""
         grid, reduced = tuple(self.grid.items()), tuple(self.reduced.items())
-        return grid, reduced, self.resident, self.columns, self.deferred, self.group, self.walked
+        form = self.columns, self.deferred, self.group, self.walked, tuple(self.coarsened.items())
+        return grid, reduced, self.resident, *form
+
+    def of_block(self, name: str) -> int:
+        """The elements of a dim on the grid that a block has in all."""
+        return self.grid[name] * self.coarsened.get(name, 1)
 
     def on_grid(self, parallel: Iterable[str]) -> tuple[str, ...]:
         """The output dims whose tiles are shared out among thread blocks."""

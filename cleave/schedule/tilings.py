@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from cleave.dialects.graph import Value
+from cleave.schedule.coarsening import COUNTS, coarsenable
 from cleave.schedule.region import Region
 from cleave.schedule.tiling import Tiling
 from cleave.schedule.warps import WGMMA_ROWS
@@ -43,8 +44,9 @@ class Space:
     """Tilings by coordinates: neighbours differ by one step along one axis.
 
     ``sides`` and ``reduced`` have the choices of extents for some of the output dims and for each reduced dim;
-    ``columns`` and ``deferred`` are as in ``Tiling``. ``rows``: output dims that are not on the grid, each with the
-    reduced dims that are the same one, and have the same tiles: ``reduced`` has the first of these.
+    ``columns``, ``deferred`` and ``coarsened`` are as in ``Tiling``. ``rows``: output dims that are not on the grid,
+    each with the reduced dims that are the same one, and have the same tiles: ``reduced`` has the first of these.
+    ``held``: what must be resident where a dim is coarsened.
     """
 
     region: Region
@@ -53,23 +55,35 @@ class Space:
     columns: tuple[frozenset[str], ...]
     deferred: tuple[bool, ...]
     rows: Mapping[str, tuple[str, ...]]
+    coarsened: tuple[Mapping[str, int], ...] = ({},)
+    held: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return tuple(len(axis) for axis in (*self.sides, *self.reduced.values(), self.columns, self.deferred))
+        forms = self.columns, self.deferred, self.coarsened
+        return tuple(len(axis) for axis in (*self.sides, *self.reduced.values(), *forms))
 
     @cached_property
     def points(self) -> Sequence[Point]:
         """The coordinates of all tilings that fit, best guesses first."""
-        # The last two change a tile's form, not its size: all sizes of the first form come first.
-        *sizes, columns, deferred = (range(length) for length in self.lengths)
+        # The last three change a tile's form, not its size: all sizes of the first form come first.
+        *sizes, columns, deferred, coarsened = (range(length) for length in self.lengths)
         small = [point for point in itertools.product(*sizes) if _small_enough(self.region, self._tiles(point))]
-        forms = itertools.product(columns, deferred)
-        return [(*point, c, d) for c, d in forms for point in small if self._is_possible(point, c)]
+        forms = itertools.product(columns, deferred, coarsened)
+        return [(*point, c, d, m) for c, d, m in forms for point in small if self._is_possible(point, c, m)]
 
-    def _is_possible(self, sizes: Sequence[int], columns: int) -> bool:
-        few = self.columns[columns]
-        return not few or _takes_their_place(few, self._tiles(sizes), self.region)
+    def _is_possible(self, sizes: Sequence[int], columns: int, coarsened: int) -> bool:
+        few, whole = self.columns[columns], self._whole(sizes)
+        held = all(self.held[name] <= whole for name in self.coarsened[coarsened])
+        return held and (not few or _takes_their_place(few, self._tiles(sizes), self.region))
+
+    def _whole(self, sizes: Sequence[int]) -> set[str]:
+        """The dims that a block has at once."""
+        chosen = zip(self.reduced.items(), sizes[len(self.sides) :], strict=True)
+        whole = {name for (name, axis), choice in chosen if axis[choice][1]}
+        for name, same in self.rows.items():
+            whole |= {name, *same} if same[0] in whole else set()
+        return whole
 
     def _tiles(self, sizes: Sequence[int]) -> dict[str, int]:
         """The extents of all dims."""
@@ -91,19 +105,15 @@ class Space:
 
     def tiling(self, point: Point) -> Tiling | None:
         """None where tiles are too large for a thread block."""
-        *sizes, columns, deferred = point
-        tiles = self._tiles(sizes)
-        if not _small_enough(self.region, tiles) or not self._is_possible(sizes, columns):
+        *sizes, columns, deferred, coarsened = point
+        tiles, whole = self._tiles(sizes), self._whole(sizes)
+        if not _small_enough(self.region, tiles) or not self._is_possible(sizes, columns, coarsened):
             return None
-        chosen = zip(self.reduced.items(), sizes[len(self.sides) :], strict=True)
-        whole = {name for (name, axis), choice in chosen if axis[choice][1]}
-        for name, same in self.rows.items():
-            whole |= {name, *same} if same[0] in whole else set()
         grid = {name: tiles[name] for name in self.region.parallel}
         reduced = {name: tiles[name] for name in tiles if name not in grid}
         walked = frozenset(self.rows) - whole
         form = self.columns[columns], self.deferred[deferred]
-        return Tiling(grid, reduced, frozenset(whole), *form, walked=walked)
+        return Tiling(grid, reduced, frozenset(whole), *form, walked=walked, coarsened=self.coarsened[coarsened])
 
 
 def next_power(n: int) -> int:
@@ -117,6 +127,10 @@ def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     first, others = {same[0] for same in rows.values()}, {name for same in rows.values() for name in same[1:]}
     free = [name for name in reduced if name not in others]
     choices = {name: tuple(_reduced_choices(region, name, sizes, row=name in first)) for name in free}
+    held = coarsenable(region, sizes)
+    for name in frozenset[str]().union(*held.values()):
+        choices[name] = tuple(dict.fromkeys((*choices[name], (max(MINIMUM, next_power(sizes[name])), True))))
+    coarsened = ({}, *({name: count} for name in held for count in COUNTS))
     groups = _sides(region, sizes)
     sides = [tuple(_side_choices(group, sizes, single=len(groups) > 2)) for group in groups]
     if len(groups) == 1 and not any(_has_two_sides(value) for value in region.reductions):
@@ -127,7 +141,7 @@ def space_of(region: Region, sizes: Mapping[str, int]) -> Space:
     few = [frozenset(group) for group in groups if math.prod(sizes[name] for name in group) <= FEW]
     moved = [columns for columns in few if any(comes_first(columns, value) for value in region.reductions)]
     deferred = (False, True) if any(_may_defer(value, region) for value in region.reductions) else (False,)
-    space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred, rows)
+    space = Space(region, tuple(sides), choices, (frozenset(), *moved), deferred, rows, coarsened, held)
     if space.points:
         return space
     ones = [(*axis, dict.fromkeys(axis[0], 1)) for axis in sides]

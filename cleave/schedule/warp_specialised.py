@@ -100,7 +100,8 @@ def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLik
     """The form that the lowering gives a kernel; None where it has none, or would spill. Kernels side by side are
     divided along one dim, and never so that products are repeated."""
     parts = kernel.beside or (kernel,)
-    if target.arch not in ARCHITECTURES or any(map(_has_ranges_from_tiles, parts)):
+    refused = any(_has_ranges_from_tiles(part) or _stores_products_in_turn(part) for part in parts)
+    if target.arch not in ARCHITECTURES or refused:
         return None
     described = frozenset[Ref]().union(*(describable_loads(part, known) for part in parts))
     by_threads = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
@@ -124,6 +125,12 @@ def _has_ranges_from_tiles(kernel: Kernel) -> bool:
     """Whether loops end where elements of a tile say, which not all warps have."""
     reduced = {instruction.result for instruction in kernel.body.walk() if instruction.op == "reduce"}
     return any(instruction.op == "scalar" and instruction.operands[0] in reduced for instruction in kernel.body.walk())
+
+
+def _stores_products_in_turn(kernel: Kernel) -> bool:
+    """Whether a loop has several tiles of the result, each a product: what goes through tiles here is the block."""
+    loops = [list(instruction.body.walk()) for instruction in kernel.body.walk() if instruction.body]
+    return any(any(map(is_matrix_product, loop)) and any(i.op == "store" for i in loop) for loop in loops)
 
 
 def _registers(work: Workload, tiles: _Tiles, division: Division) -> int:

@@ -181,7 +181,8 @@ def _of_kernels(index: int, place: int, scheduled: Scheduled, options: ScheduleO
 
 
 def _tiles(candidate: Candidate) -> Hashable:
-    return (*candidate.tiling.tiles.items(), candidate.tiling.resident, candidate.warp_specialised)
+    tiling = candidate.tiling
+    return (*tiling.tiles.items(), tiling.resident, *tiling.coarsened.items(), candidate.warp_specialised)
 
 
 def _combinations(
