@@ -45,13 +45,13 @@ def is_between_warps(operand: Ref, over: Collection[str], extents: Mapping[str, 
 
 
 def staged(block: Block, shapes: Shapes) -> tuple[Amount, int]:
-    """What register code writes to shared memory for products: bytes, and how many operands. Not what follows from
-    another product: its rows stay where they are.
+    """What register code of a block writes to shared memory for products, its own and those of loops in it: bytes, and
+    how many operands. Not what follows from another product: its rows stay where they are.
 
     Of tf32 tensor cores want the summed dim without gaps: where it is not what varies fastest in memory, all threads of
     a warp write to a few banks, which counts as so many more bytes.
     """
-    products = [i for i in block.instructions if _is_product(i)]
+    products = [i for i in block.walk() if _is_product(i)]
     near = {i.result: i for i in block.instructions if i.results}
     found: dict[Ref, Amount] = {}
     for product in products:
