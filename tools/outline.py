@@ -10,6 +10,7 @@ contractions and reductions share which loop.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,7 @@ def main() -> None:
     parser.add_argument("--loops", action="store_true", help="only which contractions and reductions share a loop")
     parser.add_argument("functions", nargs="*", help="without names: all")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where nobody reads on, as behind it head does not, it ends
     with bindings.context() as context:
         try:
             module = ir.Module.parse(sys.stdin.read(), context)
