@@ -31,8 +31,8 @@ _COLUMNS = (
 )
 LEGEND = f"""
 tiles: elements of a thread block along dims of results | of one step of its loops (*: all at once) and the form
-µs: predicted; DRAM to latency: what each would take alone (tensor cores, special functions, other arithmetic; latency:
-    the blocks of one multiprocessor after one another)
+µs: predicted, of this launch; DRAM to latency: what each would take alone (tensor cores, special functions, other
+    arithmetic; latency: the blocks of one multiprocessor after one another)
 waves: rounds of thread blocks; shared: KiB of a block; regs: of a thread (of a consumer where warp-specialised)
 sizes: dynamic ones that are not given, as in sizes=m=16,n=4096, are taken to be {DEFAULT_SIZE}
 """
@@ -60,7 +60,7 @@ def alternatives(outlooks: Sequence[Outlook], chosen: str) -> str:
         return ""
     ordered = sorted(outlooks, key=lambda outlook: (outlook.name != chosen, outlook.seconds))
     width = max(len(outlook.name) for outlook in outlooks)
-    return "alternatives, predicted µs:\n" + "".join(
+    return "alternatives, predicted µs of all their launches:\n" + "".join(
         f"  {outlook.name.ljust(width)}  {_outlook(outlook)}{'  chosen' * (outlook.name == chosen)}\n"
         for outlook in ordered
     )

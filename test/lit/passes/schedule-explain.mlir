@@ -2,7 +2,7 @@
 // RUN: cleave-opt "--schedule{explain compile=14 sizes=m=256}" %s 2>&1 >/dev/null | FileCheck %s --check-prefix=COMPILED
 
 // What each alternative is predicted to take, then the kernels of the chosen one.
-// CHECK: alternatives, predicted µs:
+// CHECK: alternatives, predicted µs of all their launches:
 // CHECK-NEXT: {{[0-9.]+}}  chosen
 // CHECK-NEXT: {{[0-9.]+( \(from few tilings\))?$}}
 // CHECK: scores__k0: grid
