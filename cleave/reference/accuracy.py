@@ -33,6 +33,11 @@ class Accuracy:
     def holds(self) -> bool:
         return self.problem is None
 
+    @property
+    def says_little(self) -> bool:
+        """Whether it holds of zeros, too, as the source as it is written is off by half of its result or more."""
+        return self.holds and self.limit >= 1
+
 
 def floor(dtype: str) -> float:
     """The error that is always allowed, for sources that happen to be exact.

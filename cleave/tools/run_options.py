@@ -33,7 +33,7 @@ what comes out:
   --check              compare with the source program computed in f64: print ‖out−ref‖/‖ref‖ of the compiled program
                        and of the source run as it is written; exit 1 if the first is more than twice the second
                        (and one unit in the last place of the result's type; four of f32 and f64), or if infinities
-                       and NaN are not the source's
+                       and NaN are not the source's; warn where the second is so large that zeros would pass
   --outputs=FILE.npz   write out0, out1, …
   --json               print one JSON object instead of text
   --help, --version

@@ -33,6 +33,14 @@ class CheckedOutput:
     name: str
     accuracy: Accuracy
 
+    @property
+    def warning(self) -> str | None:
+        """Where that says little, why, and what to do."""
+        if not self.accuracy.says_little:
+            return None
+        why = f"as written the program is off by {self.accuracy.unoptimised:.2g} of its result, so zeros would pass"
+        return f"{why}; give inputs of its use (--inputs), or compute in a wider type"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -104,6 +112,7 @@ class Report:
             found = output.accuracy
             numbers = "  ".join(f"{x:>10.3g}" for x in (found.optimised, found.unoptimised, found.limit))
             lines.append(f"         {output.name:<15}  {numbers}  {found.problem or 'ok'}")
+        lines += [f"warning  {output.name}: {output.warning}" for output in self.checked if output.warning]
         return lines
 
     def json(self) -> str:
@@ -149,4 +158,4 @@ def _checked(output: CheckedOutput) -> dict[str, Any]:
     found = output.accuracy
     numbers = {"optimised": found.optimised, "unoptimised": found.unoptimised, "allowed": found.limit}
     finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-    return {"name": output.name, **finite, "ok": found.holds, "problem": found.problem}
+    return {"name": output.name, **finite, "ok": found.holds, "problem": found.problem, "warning": output.warning}

@@ -27,6 +27,14 @@ def test_twice_the_sources_own_error_is_allowed(error: float, holds: bool) -> No
     assert holds or "its error is 0.021, more than 0.02" in str(found.problem)
 
 
+@pytest.mark.parametrize(("error", "says_little"), [(0.0, False), (0.49, False), (0.51, True), (30.0, True)])
+def test_where_zeros_would_pass_it_says_little(error: float, says_little: bool) -> None:
+    plain = REF + np.array([5 * error, 0])
+    assert compare(REF, plain, REF, "f32").says_little is says_little
+    assert compare(REF, plain, 0 * REF, "f32").holds is says_little
+    assert not compare(REF, plain, REF + np.array([5000, 0]), "f32").says_little, "which is wrong"
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2"])
 def test_an_exact_source_leaves_room_for_the_last_place(dtype: str) -> None:
     unit = floor(dtype)

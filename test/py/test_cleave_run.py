@@ -287,6 +287,28 @@ def test_without_alternatives_the_same_module_passes() -> None:
     assert "ok" in succeed("--check", "--no-superopt", "--sizes=m=5,n=40", text=lie(WRONG))
 
 
+CANCELLED = f"""
+func.func @cancelled(%x: {MN}) -> {MN} {{
+  %c = "cleave.constant"() {{value = 1.0e10 : f32}} : () -> {tensor("")}
+  %0 = "cleave.add"(%x, %c) : ({MN}, {tensor("")}) -> {MN}
+  %1 = "cleave.sub"(%0, %c) : ({MN}, {tensor("")}) -> {MN}
+  return %1 : {MN}
+}}
+"""
+
+
+def test_a_check_against_nothing_but_rounding_warns(tmp_path: Path) -> None:
+    flags = ["--check", "--sizes=m=5,n=40", "--no-superopt"]
+    report = succeed(*flags, text=CANCELLED)
+    (warning,) = (line for line in report.splitlines() if line.startswith("warning"))
+    assert "out0: as written the program is off by 1 of its result, so zeros would pass; give inputs" in warning
+    (output,) = json.loads(succeed("--json", *flags, text=CANCELLED))["check"]["outputs"]
+    assert output["ok"] and output["warning"] in warning
+    whole = save(tmp_path / "whole.npz", in0=np.full((5, 40), 2.0**40, np.float32))
+    for sane in (succeed("--check", f"--inputs={whole}", text=CANCELLED), succeed(*flags, text=SUM)):
+        assert "ok" in sane and "warning" not in sane
+
+
 # --- refusing --------------------------------------------------------------------------------------------------------
 
 
