@@ -95,9 +95,31 @@ def test_a_graph_is_captured_and_replayed() -> None:
     assert close(attention(*tensors), exact(*tensors))
 
 
-def test_threads_with_streams_of_their_own() -> None:
+def test_a_graph_is_replayed_beside_calls() -> None:
+    """Those on the stream that captured it and on another one: each has a workspace of its own."""
+    tensors, others, side = operands(), operands(), torch.cuda.Stream()
+    wanted = exact(*tensors), exact(*others)
+    for _ in range(2):
+        attention(*tensors)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attention(*tensors)
+    torch.cuda.synchronize()
+    for _ in range(50):
+        with torch.cuda.stream(side):
+            graph.replay()
+        outs = [attention(*others) for _ in range(3)]
+        torch.cuda.synchronize()
+        assert close(out, wanted[0]) and all(close(other, wanted[1]) for other in outs)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_threads_with_streams_of_their_own_and_on_one(own: bool) -> None:
+    """On one stream the launches of a call may come between those of another."""
+
     def work(number: int) -> None:
-        with torch.cuda.stream(torch.cuda.Stream()):
+        with torch.cuda.stream(torch.cuda.Stream() if own else torch.cuda.default_stream()):
             tensors = operands(8 + number, 1000 + number, 4)
             wanted = exact(*tensors)
             for _ in range(50):
