@@ -112,7 +112,8 @@ class _RegisterCode:
                 yield from self.inside(instruction.body, carried)
 
     def peaks(self, block: Block) -> Iterator[Amount]:
-        """What is there before a reduction and needed after it, and each tile.
+        """What is there before a reduction and needed after it, each product beside its rows if these are computed, and
+        each tile.
 
         Between reductions each thread goes through its elements one after the other, so that only the first tiles of
         what they compute are whole; what is cast is there as what it was cast from.
@@ -124,6 +125,9 @@ class _RegisterCode:
         tiles = [ref for ref in counted if block.instructions[made[ref]].op not in FREE]
         for number in [number for number, i in enumerate(block.instructions) if i.op == "reduce"]:
             yield self.shapes.bytes(ref for ref in tiles if made[ref] < number <= last.get(ref, -1))
+        computed = {ref for ref in made if block.instructions[made[ref]].op not in (*LOADS, *FREE)}
+        for product in [i for i in block.instructions if is_matrix_product(i) and left_operand(i) in computed]:
+            yield self.shapes.bytes((left_operand(product), product.result))
         yield from self.shapes.each(tiles)
 
 
