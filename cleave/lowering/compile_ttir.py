@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cleave.errors import CleaveError
+from cleave.lowering import ptxas_log
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.triton_errors import triton_error
 from cleave.lowering.workers import Crash, Worker, Workers, shared_workers
@@ -169,8 +170,8 @@ def _compiled(result: dict[str, Any], request: Request) -> Compiled:
         ptx=result.get("ptx", ""),
         cubin=result.get("cubin"),
         shared=metadata.get("shared", -1),
-        registers=_number(r"Used (\d+) registers", log),
-        spills=_spills(log),
+        registers=ptxas_log.registers(log),
+        spills=ptxas_log.spills(log),
         num_warps=metadata["num_warps"],
         num_ctas=request.options.num_ctas,
         launch_pdl=request.options.launch_pdl,
@@ -178,7 +179,7 @@ def _compiled(result: dict[str, Any], request: Request) -> Compiled:
         global_scratch_align=metadata.get("global_scratch_align") or 1,
         profile_scratch_size=metadata.get("profile_scratch_size") or 0,
         tensordesc_meta=tuple(metadata.get("tensordesc_meta") or ()),
-        notes=(*_notes(log), *([_UNPIPELINED] if result.get("unpipelined") else [])),
+        notes=(*ptxas_log.notes(log), *([_UNPIPELINED] if result.get("unpipelined") else [])),
         seconds=result["seconds"],
     )
 
@@ -188,21 +189,4 @@ def _entry(ttir: str) -> str:
     return match[1] if match else ""
 
 
-def _number(pattern: str, log: str) -> int:
-    match = re.search(pattern, log)
-    return int(match[1]) if match else -1
-
-
-def _spills(log: str) -> int:
-    stores, loads = (_number(rf"(\d+) bytes spill {kind}", log) for kind in ("stores", "loads"))
-    return stores + loads if stores >= 0 else -1
-
-
 _UNPIPELINED = "not pipelined: copies of less than 16 bytes would feed wgmma; larger tiles or fewer warps avoid it"
-_ROUTINE = ("bytes gmem", "Compiling entry", "Function properties", "Used ", "Compile time", "bytes stack frame")
-
-
-def _notes(log: str) -> tuple[str, ...]:
-    """The lines of ptxas that are not its routine report."""
-    lines = [line.strip() for line in log.splitlines() if line.startswith("ptxas")]
-    return tuple(line.split(":", 1)[1].strip() for line in lines if not any(text in line for text in _ROUTINE))

@@ -82,6 +82,27 @@ def test_spills_and_register_limit(workers: Workers) -> None:
     assert tight.spills > 0
 
 
+BOTH_WAYS = """
+import sys
+from cleave.lowering import ptxas_log, triton_worker
+triton_worker._Job.spilling_less = lambda job: job.result
+request = {"text": sys.stdin.read(), "stop": "cubin", "arch": 90, "timeout": 60, "options": {"maxnreg": int(sys.argv[1])}}
+for optimised in (True, False):
+    print(ptxas_log.spills(triton_worker._Job(request, optimised=optimised).run()["ptxas_log"]))
+"""
+
+
+@pytest.mark.parametrize("limit", [72, 104])
+def test_what_spills_is_compiled_without_optimisations_too(limit: int, workers: Workers) -> None:
+    """The better one is taken, whichever it is."""
+    found = subprocess.run(
+        [sys.executable, "-c", BOTH_WAYS, str(limit)], input=attention(), capture_output=True, text=True, check=True
+    )
+    optimised, plain = map(int, found.stdout.split())
+    compiled = compile_ttir(attention(), SM_90, maxnreg=limit, workers=workers)
+    assert optimised > 0 and compiled.spills == min(optimised, plain), (optimised, plain)
+
+
 def test_too_few_registers_for_wgmma_is_an_error(workers: Workers) -> None:
     with pytest.raises(CleaveError, match=r"ptxas.*register"):
         compile_ttir(matmul(), SM_90, maxnreg=32, workers=workers)
