@@ -68,8 +68,8 @@ class Kernel:
 
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
-    ``rotated``: whether loops may be. ``exchanges``: where consumers exchange tiles. ``consumers``: how many there are.
-    ``shared_out``: exponentials of which a polynomial computes a part.
+    ``rotated``: the loops that may be. ``exchanges``: where consumers exchange tiles. ``consumers``: how many there
+    are. ``shared_out``: exponentials of which a polynomial computes a part.
     """
 
     block: ir.Block
@@ -78,7 +78,7 @@ class Kernel:
     stores: Sequence[tuple[ir.Operation, Outgoing]] = ()
     turns: int = 0
     run_on: bool = False
-    rotated: bool = True
+    rotated: Container[ir.Operation] = ()
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
     consumers: int = 1
     shared_out: Container[ir.Operation] = ()

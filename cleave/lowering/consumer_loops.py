@@ -20,7 +20,7 @@ def nested(consumer: Consumer, op: ir.Operation) -> None:
     if op.name == "scf.if":
         _Branches(consumer, op).emit()
         return
-    plan = plan_of(op, consumer.layouts.resident) if consumer.kernel.rotated else None
+    plan = plan_of(op, consumer.layouts.resident) if op in consumer.kernel.rotated else None
     if plan is None:
         _InOrder(consumer, op).emit()
     else:

@@ -15,6 +15,7 @@ class Form:
     ``in_turn``: consumers take turns at the tensor cores in loops that compute between products.
     ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
     iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
+    ``rest_in_order``: loops that go on with what another one carried, as masked ones do, are not rotated.
     ``polynomial``: an eighth of a loop's exponentials from an anchor are computed by multiply-adds.
     """
 
@@ -23,6 +24,7 @@ class Form:
     in_turn: bool = True
     stored_by_copies: bool = True
     run_on: bool = False
+    rest_in_order: bool = False
     polynomial: bool = False
 
     @property

@@ -43,6 +43,12 @@ def plan_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
     return _Body(loop, resident).plan()
 
 
+def goes_on(loop: ir.Operation) -> bool:
+    """Whether it goes on with what another loop carried, as the few iterations do that need masks."""
+    starts = [start.owner for start in list(loop.operands)[3:]]
+    return any(not isinstance(start, ir.Block) and start.name == "scf.for" for start in starts)
+
+
 def are_movable(ops: Iterable[ir.Operation]) -> bool:
     """Whether their order is one of values alone."""
     return not any(op.name in _KEPT for op in ops)

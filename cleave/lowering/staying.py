@@ -7,7 +7,7 @@ rows use up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cleave.bindings import ir
 from cleave.lowering import tt
@@ -18,14 +18,22 @@ _MASK = 32
 
 
 def staying(
-    loads: Sequence[ir.Operation], dots: Sequence[ir.Operation], resident: set[ir.Value], room: int
+    loads: Sequence[ir.Operation],
+    dots: Sequence[ir.Operation],
+    resident: set[ir.Value],
+    room: int,
+    in_order: Collection[ir.Operation] = (),
 ) -> set[ir.Value]:
-    """What the ``loads`` give that stays in registers, as long as each loop's tiles take ``room`` of them at most."""
+    """What the ``loads`` give that stays in registers, as long as each loop's tiles take ``room`` of them at most.
+
+    ``in_order``: loops that are not rotated for want of registers.
+    """
     found: set[ir.Value] = set()
     for load in loads:
         users = _users(load, dots)
         left = resident - found - {load.results[0]}
-        if users and all(_needed(user.block, dots, left) <= room for user in users):
+        loops = [tt.parent(user) for user in users]
+        if users and all(needed(loop, dots, left, in_order=loop in in_order) <= room for loop in loops):
             found.add(load.results[0])
     return found
 
@@ -38,12 +46,17 @@ def _users(load: ir.Operation, dots: Sequence[ir.Operation]) -> list[ir.Operatio
     return users if len(users) == len(uses) and inner else []
 
 
-def _needed(block: ir.Block, dots: Sequence[ir.Operation], resident: set[ir.Value]) -> int:
-    """Registers of a thread for operands and results of a loop's products, and for its masks."""
+def needed(loop: ir.Operation, dots: Sequence[ir.Operation], resident: set[ir.Value], *, in_order: bool = False) -> int:
+    """Registers of a thread for operands and results of a loop's products, and for its masks.
+
+    ``in_order``: it is not rotated, so the operands that an iteration makes take the place of what they are made of.
+    """
+    block: ir.Block = loop.regions[0].blocks[0]
     inside = [dot for dot in dots if dot.block == block]
     sums = {dot.operands[2] for dot in inside}
     results = [dot.results[0] for dot in inside if dot.results[0] not in sums]
-    operands = [dot.operands[0] for dot in inside if dot.operands[0] not in resident]
+    made = {result for view in block.operations for result in view.operation.results} if in_order else set[ir.Value]()
+    operands = [dot.operands[0] for dot in inside if dot.operands[0] not in resident | made]
     return registers_of([*results, *operands]) + _MASK * any(map(_is_mask, block.operations))
 
 

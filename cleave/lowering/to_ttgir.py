@@ -33,13 +33,14 @@ from cleave.lowering.kernel_builder import (
     STORED,
     Surroundings,
 )
+from cleave.lowering.loop_plan import goes_on
 from cleave.lowering.meeting import multiplies_behind
 from cleave.lowering.outgoing import STORE, outgoing_of
 from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Copying, Producer, Row, following
 from cleave.lowering.register_layouts import Layouts, is_tile, resident_values
 from cleave.lowering.rings import ALIGNMENT, Buffers, Sharing, allocated, initialise, parts_of, rebuilt, rings_of
-from cleave.lowering.staying import registers_of, staying
+from cleave.lowering.staying import needed, registers_of, staying
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
@@ -208,11 +209,14 @@ class _Module:
             raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
         dots = [op for op in ops if op.name == "tt.dot"]
         room = self.budget.repeated if divided.repeats else self.budget.tiles
-        stays = staying(self.loads, dots, self.resident, room if self.form.in_registers and not exchanges else 0)
+        room = room if self.form.in_registers and not exchanges else 0
+        loops = [op for op in ops if op.name == "scf.for"]
+        in_order = self._in_order(loops, dots)
+        stays = staying(self.loads, dots, self.resident, room, in_order)
         layouts = Layouts(self.block, self.resident, stays)
         # a rotated loop has operands of two iterations in registers, and where one tile is both, in its buffers
-        rotated = not divided.repeats
-        turns = self._turns() if rotated else 0
+        rotated = [] if divided.repeats else [loop for loop in loops if loop not in in_order]
+        turns = self._turns(rotated)
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
         shared_out = anchored_exponentials(self.function) if self.form.polynomial else ()
         agreed = turns, run_on, rotated, exchanges, divided.parts, shared_out
@@ -243,12 +247,16 @@ class _Module:
         """Of the rings that have the most."""
         return max(ring.stages for ring in self.rings.values())
 
-    def _turns(self) -> int:
+    def _in_order(self, loops: Sequence[ir.Operation], dots: Sequence[ir.Operation]) -> list[ir.Operation]:
+        """Those of few iterations that are not rotated, as their masks leave no registers for that."""
+        room = 0 if self.form.rest_in_order else self.budget.tiles
+        return [loop for loop in loops if goes_on(loop) and needed(loop, dots, self.resident) > room]
+
+    def _turns(self, rotated: Sequence[ir.Operation]) -> int:
         """How many consumers take turns."""
-        loops = [op for op in ops_inside(self.function) if op.name == "scf.for"]
         parts = self.divided.parts
         wanted = self.form.in_turn and parts > 1
-        return parts if wanted and any(takes_turns(loop, self.resident) for loop in loops) else 0
+        return parts if wanted and any(takes_turns(loop, self.resident) for loop in rotated) else 0
 
     def _arguments(self) -> Iterator[_Argument]:
         texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])
