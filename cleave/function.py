@@ -273,7 +273,7 @@ class Function:
 
     def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
         """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first; of two
-        or more the first warp-specialised one is there with a part of its exponentials by a polynomial, too.
+        or more some warp-specialised ones are there with a part of their exponentials by a polynomial, too.
 
         They are there to be compared and measured: for sm_90 some are warp-specialised, and some have plain products
         made by cuBLAS, unless that is switched off. Where the form is asked for, the first of these is there without

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 
 from cleave.bindings import context, ir
@@ -51,6 +52,8 @@ LIBRARY = 3
 """Of so many candidates one has a library's products, where there are enough of these."""
 BOTH = 4
 """Of so many candidates one is there as two launches and as one, where its second launch can be part of the first."""
+POLYNOMIAL = 5
+"""Of so many candidates one that is warp-specialised is there with the polynomial (``Form``), too; of two at least."""
 ONE_LAUNCH = ", in one launch"
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.15
 """How many times as long a program counts to take for each one before it of the same alternative whose kernels write
@@ -235,9 +238,9 @@ def variants(
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    Of two or more the first that is warp-specialised is there with the polynomial, too (``Form``). ``ablations``: it is
-    there without each part of that form. ``library``: some
-    have plain products made by a library.
+    Of two or more the first warp-specialised ones that are not refused, one in ``POLYNOMIAL`` of all, are there with
+    the polynomial, too (``Form``). ``ablations``: the first one is there without each part of its form. ``library``:
+    some have plain products made by a library.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -249,45 +252,75 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        forms = list(each_ablation()) if ablations else [Form(), Form(polynomial=True)][:count]
+        further = [[Form(polynomial=True)]] * (-(-count // POLYNOMIAL) if count > 1 else 0)
+        if ablations:
+            further[:1] = [list(each_ablation())[1:]]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0
         ranked = choices(graphs, options, SPARE * count, library=by_library)
-        lowered = _lowered_choices(ranked, options, count, forms, ctx)
-        found: list[Variant] = []
-        failure: CleaveError | None = None
-        for label, each in lowered:
-            try:
-                variant = variant_of(each, function, targets, sizes=options.sizes)
-                found.append(replace(variant, label=label))
-            except CleaveError as error:
-                failure = failure or error
+        lowered = _lowered_choices(ranked, options, count, ctx)
+        compiled = partial(_compiled, function=function, targets=targets, sizes=options.sizes)
+        outcomes = list(_outcomes(lowered, further, compiled, ctx))
+        found = [outcome for outcome in outcomes if isinstance(outcome, Variant)]
         if not found:
-            raise failure or CleaveError("nothing to schedule")
+            raise next((each for each in outcomes if isinstance(each, CleaveError)), CleaveError("nothing to schedule"))
         return found
 
 
-def _lowered_choices(
-    ranked: Sequence[Choice], options: ScheduleOptions, count: int, forms: Sequence[Form], ctx: ir.Context
-) -> list[tuple[str, ir.Module]]:
-    """``count`` different programs, the first that is warp-specialised in all these ``forms``, others in the first one.
+@dataclass(frozen=True)
+class _Lowered:
+    """A program in the usual form, as a module; ``warp_specialised``: whether a kernel of it is."""
 
-    Of equal modules the first: alternatives may have a program in common.
-    """
-    found: dict[str, tuple[str, ir.Module]] = {}
-    programs, both = 0, count // BOTH
+    label: str
+    program: TileProgram
+    module: ir.Module
+    warp_specialised: bool
+
+
+Outcome = Variant | CleaveError
+
+
+def _compiled(
+    label: str, module: ir.Module, *, function: str, targets: Sequence[Target], sizes: Mapping[str, int]
+) -> Outcome:
+    try:
+        return replace(variant_of(module, function, targets, sizes=sizes), label=label)
+    except CleaveError as error:
+        return error
+
+
+def _outcomes(
+    programs: Sequence[_Lowered],
+    further: Sequence[Sequence[Form]],
+    compiled: Callable[[str, ir.Module], Outcome],
+    ctx: ir.Context,
+) -> Iterator[Outcome]:
+    """The programs compiled. Of the warp-specialised ones those that are not refused are compiled in ``further`` forms,
+    too: the first that these make another program of in the first group, and so on."""
+    left = list(further)
+    for each in programs:
+        outcome = compiled(each.label, each.module)
+        yield outcome
+        if left and each.warp_specialised and isinstance(outcome, Variant):
+            others = _in_forms(each, left[0], ctx)
+            left = left[1:] if others else left
+            yield from (compiled(f"{each.label}{form.label}", module) for form, module in others)
+
+
+def _lowered_choices(ranked: Sequence[Choice], options: ScheduleOptions, count: int, ctx: ir.Context) -> list[_Lowered]:
+    """``count`` different programs. Of equal modules the first: alternatives may have a program in common."""
+    found: dict[str, _Lowered] = {}
+    both = count // BOTH
     for choice in ranked:
-        arrangements = list(islice(_arranged(choice, options), 2 if both and programs + 1 < count else 1))
+        arrangements = list(islice(_arranged(choice, options), 2 if both and len(found) + 1 < count else 1))
         both -= len(arrangements) > 1
         for label, program in arrangements:
             if choice.warp_specialised:
-                modules = list(_specialised(program, label, ctx, forms))
-                forms = forms[:1] if modules else forms
+                module, label = _specialised(program, Form(), ctx), f"{label}, warp-specialised"
             else:
-                modules = [(label, _lowered(program, LowerToTriton(), ctx))]
-            programs += any(str(module) not in found for _, module in modules)
-            for name, module in modules:
-                found.setdefault(str(module), (name, module))
-        if programs == count:
+                module = _lowered(program, LowerToTriton(), ctx)
+            if module:
+                found.setdefault(str(module), _Lowered(label, program, module, choice.warp_specialised))
+        if len(found) == count:
             break
     return list(_told_apart(found.values()))
 
@@ -308,22 +341,24 @@ def _meets(program: TileProgram) -> bool:
     return any(launch.cooperative for launch in program.launches)
 
 
-def _told_apart(programs: Iterable[tuple[str, ir.Module]]) -> Iterator[tuple[str, ir.Module]]:
+def _told_apart(programs: Iterable[_Lowered]) -> Iterator[_Lowered]:
     """Numbers on labels that came before: results are kept by label."""
     seen: dict[str, int] = {}
-    for label, module in programs:
-        number = seen[label] = seen.get(label, 0) + 1
-        yield (f"{label} ({number})" if number > 1 else label), module
+    for each in programs:
+        number = seen[each.label] = seen.get(each.label, 0) + 1
+        yield replace(each, label=f"{each.label} ({number})") if number > 1 else each
 
 
-def _specialised(
-    program: TileProgram, label: str, ctx: ir.Context, forms: Sequence[Form]
-) -> Iterator[tuple[str, ir.Module]]:
-    """The program in these forms; nothing if no kernel of it is lowered so."""
-    for form in forms:
-        module = _lowered(program, LowerToTtgir(**asdict(form), chosen=True), ctx)
-        if any(TTGIR_TARGET in op.operation.attributes for op in module.body.operations):
-            yield f"{label}, warp-specialised{form.label}", module
+def _specialised(program: TileProgram, form: Form, ctx: ir.Context) -> ir.Module | None:
+    """The program in this form; None if no kernel of it is lowered so."""
+    module = _lowered(program, LowerToTtgir(**asdict(form), chosen=True), ctx)
+    return module if any(TTGIR_TARGET in op.operation.attributes for op in module.body.operations) else None
+
+
+def _in_forms(usual: _Lowered, forms: Sequence[Form], ctx: ir.Context) -> list[tuple[Form, ir.Module]]:
+    """The program in those of these forms in which it is another one."""
+    modules = [(form, _specialised(usual.program, form, ctx)) for form in forms]
+    return [(form, module) for form, module in modules if module and str(module) != str(usual.module)]
 
 
 def _lowered(program: TileProgram, lowering: LowerToTriton, ctx: ir.Context) -> ir.Module:

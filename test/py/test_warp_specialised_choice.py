@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import count
 
 import graphs
 import pytest
@@ -12,7 +13,9 @@ from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.function import Function
+from cleave.lowering.emit import kernel_modules
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.plan import plan_of
 from cleave.lowering.source import graph_text
 from cleave.lowering.targets import TTGIR_TARGET
 from cleave.passes.schedule import Schedule
@@ -21,7 +24,7 @@ from cleave.runtime.package import Variant
 from cleave.schedule.candidates import Candidate
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule, with_candidates
 from cleave.schedule.target import target_named
-from cleave.tuner.candidates import choices
+from cleave.tuner.candidates import choices, variants
 
 SIZES = {"m": 4096, "n": 4096, "h": 32}
 
@@ -115,6 +118,45 @@ def test_programs_to_measure_have_both_forms() -> None:
     assert len(found) == 8 and found[0].warp_specialised
     assert 2 <= sum(choice.warp_specialised for choice in found) <= 6
     assert found[0].seconds == min(choice.seconds for choice in found)
+
+
+TWO = ["", ", polynomial"]
+EVERY = ["", ", not persistent", ", not in registers", ", not in turn", ", not stored by copies", ", polynomial"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "refused", "every", "expected"),
+    [
+        (attention(), (0, 2), False, [[""], TWO, [""]]),
+        (attention(), (), True, [EVERY, TWO, [""]]),
+        (matmul(), (), False, [[""]]),
+    ],
+    ids=["some are refused", "ablations", "none may"],
+)
+def test_forms_beside_the_usual_one(
+    graph: Graph, refused: tuple[int, ...], every: bool, expected: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two of six programs that the compiler takes have the polynomial, too, or as many as may have it.
+
+    ``refused``: which it does not take of those that it is given.
+    """
+    number = count()
+
+    def variant_of(module: ir.Module, *rest: object, **options: object) -> Variant:
+        if next(number) in refused:
+            raise CleaveError("spills")
+        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+        return Variant(plan_of(module, graph.name, kernels), {}, {}, {})
+
+    monkeypatch.setattr("cleave.tuner.candidates.variant_of", variant_of)
+    sizes = ",".join(f"{name}={SIZES[name]}" for name in "mnh" if name not in graph.extents)
+    pass_ = Schedule(sizes=sizes, warp_specialise=True)
+    found = variants(graph_text(graph), graph.name, pass_, 6, ablations=every)
+    forms: dict[str, list[str]] = {}
+    for variant in found:
+        program, mark, form = variant.label.partition(", warp-specialised")
+        forms.setdefault(program, []).extend([form] * bool(mark))
+    assert [each for each in forms.values() if each][: len(expected)] == expected
 
 
 @pytest.mark.parametrize(
