@@ -86,7 +86,8 @@ BOTH_WAYS = """
 import sys
 from cleave.lowering import ptxas_log, triton_worker
 triton_worker._Job.spilling_less = lambda job: job.result
-request = {"text": sys.stdin.read(), "stop": "cubin", "arch": 90, "timeout": 60, "options": {"maxnreg": int(sys.argv[1])}}
+options = {"maxnreg": int(sys.argv[1])}
+request = {"text": sys.stdin.read(), "stop": "cubin", "arch": 90, "timeout": 60, "options": options}
 for optimised in (True, False):
     print(ptxas_log.spills(triton_worker._Job(request, optimised=optimised).run()["ptxas_log"]))
 """
