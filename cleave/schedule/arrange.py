@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from cleave.schedule.anchors import suit
 from cleave.schedule.cost import Cost, kernel_cost, known_of, specialised_cost, workload
+from cleave.schedule.emit import Emitted
 from cleave.schedule.overlap import overlapping, triggering
 from cleave.schedule.product import is_product, written
 from cleave.schedule.region import region_of
 from cleave.schedule.scheduler import Candidate, Scheduled, ScheduleOptions, default_sizes
 from cleave.schedule.share import Pair, Shared, emit_shared
-from cleave.schedule.tile_program import Kernel, Launch, TileProgram
+from cleave.schedule.tile_program import Launch, TileProgram
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.warp_specialised import specialised_form
 from cleave.schedule.whole_operands import with_whole_operands
@@ -111,17 +112,17 @@ class _Arrangement:
         found: list[_Choice] = []
         for candidate in self._tried(first):
             shared = self._emitted(pair, candidate, self._units(pair, candidate))
-            cost = self._cost(shared.emitted.kernel)
+            cost = self._cost(shared.emitted)
             if cost and cost.fits(self.options.target) and cost.waves <= 1:
                 found.append(_Choice(first, shared, cost))
         return min(found, key=lambda choice: choice.cost.running, default=None)
 
-    def _cost(self, kernel: Kernel) -> Cost | None:
+    def _cost(self, emitted: Emitted) -> Cost | None:
         """None for a kernel that has not the form that it is to have."""
-        known, target = known_of(self.graph), self.options.target
+        kernel, known, target = emitted.kernel, known_of(self.graph), self.options.target
         if kernel.warp_specialised:
             work = workload(kernel, self.sizes, known)
-            form = specialised_form(kernel, work, known, target)
+            form = specialised_form(kernel, work, known, target, emitted.operands)
             return specialised_cost(work, form, target) if form else None
         return kernel_cost(kernel, self.sizes, target, known)
 

@@ -203,7 +203,8 @@ class Candidates:
         self, emit: Callable[[], Emitted], tiling: Tiling, alike: Form, work: Workload, sizes: Sizes
     ) -> Iterator[Candidate]:
         """The tiling in its warp-specialised form, if it has one."""
-        form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target)
+        operands = alike.emitted.operands
+        form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target, operands)
         if form:
             cost = specialised_cost(work, form, self.target)
             found = Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
@@ -217,7 +218,8 @@ class Candidates:
         for name in (name for name, extent in tiling.grid.items() if extent == TWO):
             wider = replace(tiling, grid={**tiling.grid, name: THREE})
             work = alike.workload(wider, sizes.values, sizes.known, descriptors=True)
-            form = specialised_form(alike.kernel(wider), work, sizes.known, self.target)
+            operands = alike.emitted.operands
+            form = specialised_form(alike.kernel(wider), work, sizes.known, self.target, operands)
             if form and form.division.dim == name and form.division.consumers == 3:
                 emit = partial(self._kernel, alike.region, wider, fusion)
                 yield from self._specialised(emit, wider, alike, work, sizes)

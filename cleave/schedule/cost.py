@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from cleave.dialects.graph import Graph
+from cleave.dialects.graph import Graph, Value
 from cleave.dialects.size import SizeLike
 from cleave.schedule.block_cost import Cost, Costs, Resources, cost_of
 from cleave.schedule.specialised_cost import specialised_cost
@@ -24,11 +24,16 @@ __all__ = [
 
 
 def kernel_cost(
-    kernel: Kernel, sizes: Mapping[str, int], target: Target, known: Mapping[str, SizeLike] | None = None
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    target: Target,
+    known: Mapping[str, SizeLike] | None = None,
+    operands: Sequence[Value] = (),
 ) -> Cost:
-    """The cost of one launch where every symbol has the size given; ``known`` as in ``workload``."""
+    """The cost of one launch where every symbol has the size given; ``known`` as in ``workload``, ``operands`` as in
+    ``specialised_form``."""
     work = workload(kernel, sizes, known)
-    form = specialised_form(kernel, work, known or {}, target) if kernel.warp_specialised else None
+    form = specialised_form(kernel, work, known or {}, target, operands) if kernel.warp_specialised else None
     return specialised_cost(work, form, target) if form else cost_of(work, kernel.num_stages, kernel.num_warps, target)
 
 
@@ -44,5 +49,6 @@ def known_of(graph: Graph) -> dict[str, SizeLike]:
 
 def program_cost(program: TileProgram, sizes: Mapping[str, int], target: Target) -> float:
     """Predicted seconds of the whole program."""
-    costs = [kernel_cost(launch.kernel, sizes, target, known_of(program.graph)) for launch in program.launches]
+    known = known_of(program.graph)
+    costs = [kernel_cost(launch.kernel, sizes, target, known, launch.operands) for launch in program.launches]
     return sum(cost.running for cost in costs) + launch_time(len(costs), target)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
 from cleave.schedule.copying_threads import (
     MOST_COPYING,
@@ -24,6 +25,7 @@ from cleave.schedule.target import Target
 from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import bytes_of, is_matrix_product
 from cleave.schedule.warps import WGMMA_ROWS
+from cleave.schedule.whole_operands import even_loads
 from cleave.schedule.workload import Workload, copyable_loads, describable_loads
 
 ARCHITECTURES = ("sm_90",)
@@ -96,15 +98,24 @@ class Form:
         return THREADS // 32 * self.division.consumers
 
 
-def specialised_form(kernel: Kernel, work: Workload, known: Mapping[str, SizeLike], target: Target) -> Form | None:
+def specialised_form(
+    kernel: Kernel,
+    work: Workload,
+    known: Mapping[str, SizeLike],
+    target: Target,
+    operands: Sequence[Value] = (),
+) -> Form | None:
     """The form that the lowering gives a kernel; None where it has none, or would spill. Kernels side by side are
-    divided along one dim, and never so that products are repeated."""
+    divided along one dim, and never so that products are repeated. ``operands``: the graph values of its arguments,
+    unless parts of splits are whole tensors there already."""
     parts = kernel.beside or (kernel,)
     refused = any(_has_ranges_from_tiles(part) or _stores_products_in_turn(part) for part in parts)
     if target.arch not in ARCHITECTURES or refused:
         return None
     described = frozenset[Ref]().union(*(describable_loads(part, known) for part in parts))
-    by_threads = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
+    described |= even_loads(kernel, operands) if operands and not kernel.beside else frozenset[Ref]()
+    copyable = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
+    by_threads = {tile: width for tile, width in copyable.items() if tile not in described}
     tiles = _Tiles(parts, described, by_threads)
     most = REGISTERS_BESIDE if kernel.beside else REGISTERS
     for group in tiles.divisions()[: 2 if kernel.beside else 4]:

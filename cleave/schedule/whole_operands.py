@@ -7,10 +7,10 @@ part i is i·length + j of the whole, and at its end tiles are filled as descrip
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleave.dialects.dims import Dim, Size
+from cleave.dialects.dims import Dim, Size, const
 from cleave.dialects.graph import Value
 from cleave.dialects.tensor_type import TensorType
 from cleave.schedule.tile_program import Block, Instruction, Kernel, Launch, Ref
@@ -31,6 +31,18 @@ def with_whole_operands(launch: Launch, extents: Mapping[str, int]) -> Launch:
     return replace(launch, kernel=replace(kernel, arguments=arguments, body=body), operands=operands)
 
 
+def even_loads(kernel: Kernel, operands: Sequence[Value]) -> frozenset[Ref]:
+    """Tiles of parts that will be tiles of whole tensors, as extents say, wherever loops begin: what a kernel of these
+    graph values is weighed by."""
+    found: set[Ref] = set()
+    for part, value in zip(kernel.arguments, operands, strict=True):
+        dims = _dims_of_part(kernel, part, value)
+        loads = [i for i in kernel.body.walk() if part in i.operands] if dims else []
+        if dims and all(_has_even_tiles(load, *dims) for load in loads):
+            found |= {load.result for load in loads}
+    return frozenset(found)
+
+
 @dataclass(frozen=True, eq=False)
 class _Whole:
     """The argument for ``part``: ``value``, the tensor with its split dim called as the parts' inner one is."""
@@ -45,16 +57,25 @@ class _Whole:
 
 def _whole(kernel: Kernel, part: Ref, value: Value, extents: Mapping[str, int]) -> _Whole | None:
     """None where some load must be one of the parts."""
+    dims = _dims_of_part(kernel, part, value)
+    if dims is None:
+        return None
+    outer, inner = dims
+    uses = [i for i in kernel.body.walk() if part in i.operands]
+    starts = dict(_starts(kernel.body))
+    if not uses or not all(_is_even(load, outer, inner, starts) for load in uses):
+        return None
+    whole = _unsplit(value, inner.name)
+    return _Whole(part, Ref(whole.type), whole, outer.name, inner.name, inner.size)
+
+
+def _dims_of_part(kernel: Kernel, part: Ref, value: Value) -> tuple[Dim, Dim] | None:
+    """The outer and the inner dim of an argument that is a split, and nothing that the kernel writes."""
     split = _split_of(value)
     if split is None or part in kernel.outputs or part in {*kernel.roles, *kernel.roles.values()}:
         return None
     outer, inner = (Dim.parse(text) for text in split.attrs["into"])
-    uses = [i for i in kernel.body.walk() if part in i.operands]
-    starts = dict(_starts(kernel.body))
-    if not uses or not all(_is_even(load, outer.name, inner, starts) for load in uses):
-        return None
-    whole = _unsplit(value, inner.name)
-    return _Whole(part, Ref(whole.type), whole, outer.name, inner.name, inner.size)
+    return outer, inner
 
 
 def _split_of(value: Value) -> Value | None:
@@ -78,17 +99,23 @@ def _unsplit(value: Value, inner: str) -> Value:
     return Value("rename", (source,), TensorType(dims, value.dtype), {"from": old, "to": str(new)})
 
 
-def _is_even(load: Instruction, outer: str, inner: Dim, starts: Mapping[Ref, tuple[int, int]]) -> bool:
-    """Whether it loads tiles of one part that divide it, one after the other from its beginning."""
-    if load.op != "load" or outer in load.result.names or inner.name not in load.result.names:
+def _has_even_tiles(load: Instruction, outer: Dim, inner: Dim) -> bool:
+    """Whether it loads tiles of one part that divide it."""
+    if load.op != "load" or outer.name in load.result.names or inner.name not in load.result.names:
         return False
-    if outer not in load.attrs.get("in_bounds", ()) or load.attrs["fill"] != 0:
+    if outer.name not in load.attrs.get("in_bounds", ()) or load.attrs["fill"] != 0:
         return False
-    names = load.operands[0].names
     extent = load.result.tile.size(inner.name).value or 0
-    low, step = starts.get(load.operands[1 + names.index(inner.name)], (1, 1))
-    even = bool(extent) and low % extent == 0 and step % extent == 0
-    return even and all(coefficient % extent == 0 for _, coefficient in inner.size.terms)
+    return bool(extent) and all(coefficient % extent == 0 for _, coefficient in inner.size.terms)
+
+
+def _is_even(load: Instruction, outer: Dim, inner: Dim, starts: Mapping[Ref, tuple[int, int]]) -> bool:
+    """Whether these tiles come one after the other from the part's beginning, too."""
+    if not _has_even_tiles(load, outer, inner):
+        return False
+    extent = load.result.tile.size(inner.name).value or 0
+    low, step = starts.get(load.operands[1 + load.operands[0].names.index(inner.name)], (1, 1))
+    return low % extent == 0 and step % extent == 0
 
 
 def _starts(block: Block) -> Iterator[tuple[Ref, tuple[int, int]]]:
@@ -126,16 +153,17 @@ class _Rewriting:
         return Block(block.arguments, instructions, block.yields)
 
     def _loaded(self, load: Instruction, whole: _Whole) -> list[Instruction]:
-        """The load, and where it begins: within the tensor, as there is such a tile."""
+        """The load, and where it begins: within the tensor, as there is such a tile, whatever loops' bounds say."""
         names = whole.part.names
         offsets = dict(zip(names, load.operands[1 : 1 + len(names)], strict=True))
         bounds = dict(zip(names, load.operands[1 + len(names) :], strict=True))
-        ahead, begin, last = Ref(), Ref(), Ref()
+        ahead, begin, first, last = Ref(), Ref(), Ref(), Ref()
         size = whole.whole.tile.size(whole.inner)
         steps = [
             Instruction("arith.muli", (offsets[whole.outer], self._size(whole.length)), (ahead,)),
             Instruction("arith.addi", (ahead, offsets[whole.inner]), (begin,)),
-            Instruction("arith.minsi", (begin, self._size(size - 1)), (last,)),
+            Instruction("arith.maxsi", (begin, self._size(const(0))), (first,)),
+            Instruction("arith.minsi", (first, self._size(size - 1)), (last,)),
         ]
         offsets[whole.inner], bounds[whole.inner] = last, self._size(size)
         kept = whole.whole.names
