@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,7 +16,9 @@ from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.lowering.emit import kernel_modules
 from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
+from cleave.lowering.targets import TTGIR_TARGET
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
@@ -80,6 +83,34 @@ def test_attention_in_parts() -> None:
     """Keys, under other names, and values."""
     graph = next(a.graph for a in superoptimise(graphs.attention().deduplicated()).alternatives if a.split == "n")
     program = lowered(graph, {"h": 8, "m": 64, "n": 8192, "s": 4, "u": 128})
-    assert sum(text.startswith("desc:") for text in program[0].launches[0].arguments) == 3
+    launch = program[0].launches[0]
+    assert sum(text.startswith("desc:") for text in launch.arguments) == 3
+    assert "tt.load" not in program[1][launch.kernel], "the last tile of a part, too, is one of the whole tensor"
     for n, count in ((1, 3), (129, 2), (300, 2)):
         compare(graph, program, {"h": 1, "m": 3, "n": n}, s=count, u=128)
+
+
+@pytest.mark.parametrize("rows", [64, 128])
+def test_warp_specialised_attention_in_parts(rows: int) -> None:
+    """No copies by threads, and as many stages as the model counts on."""
+    graph = next(a.graph for a in superoptimise(graphs.attention().deduplicated()).alternatives if a.split == "n")
+    options = ScheduleOptions(
+        sizes={"h": 8, "m": 128, "n": 8192, "s": 4, "u": 128}, combine="pdl", warp_specialise=True
+    )
+    scheduled = schedule(graph.deduplicated(), options)
+    parts, combine = scheduled.candidates
+    special = (c for c in parts if c.warp_specialised and c.tiling.tiles["t"] == 64)
+    chosen = next(c for c in special if c.tiling.tiles["m"] == rows)
+    found = replace(scheduled, program=with_candidates(scheduled.program, [chosen, combine[0]]))
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(arranged(found, options), module)
+        LowerToTtgir(chosen=True).apply(CTX, module)
+        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+        plan = plan_of(module, graph.name, kernels)
+    text = kernels[plan.launches[0].kernel].text
+    assert TTGIR_TARGET in text and "async_copy_global_to_local" not in text
+    assert max(map(int, re.findall(r"memdesc<(\d+)x64x64xf16", text))) == chosen.num_stages
+    texts = {name: kernel.text for name, kernel in kernels.items()}
+    for n, count in ((1, 3), (129, 2), (300, 2)):
+        compare(graph, (plan, texts), {"h": 1, "m": 3, "n": n}, s=count, u=128)
