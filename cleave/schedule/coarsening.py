@@ -26,7 +26,7 @@ SHORT = 128
 
 
 @dataclass(frozen=True)
-class Turns:
+class BlockTrips:
     """How many of all tiles of dim ``name`` a block goes through, on the average, where it takes ``count`` of them."""
 
     name: str

@@ -18,7 +18,7 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
 from cleave.dialects.tensor_type import TensorType, accumulator
 from cleave.schedule.anchors import exponential
-from cleave.schedule.coarsening import Turns
+from cleave.schedule.coarsening import BlockTrips
 from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
 from cleave.schedule.index_math import Grid, grid_of
@@ -144,7 +144,7 @@ class Emitter:
         self._walk(dims[1:], pairs, inner)
         operands = (*self._stretch(name, scope), builder.index(tile))
         count = self.tiling.coarsened.get(name)
-        course = Turns(name, self.spans.sizes[name], count) if count else Trips(name, self.spans.sizes)
+        course = BlockTrips(name, self.spans.sizes[name], count) if count else Trips(name, self.spans.sizes)
         about = {"dim": name, "trips": partial(course.count, self.tiling.tiles), "course": course}
         builder.block.instructions.append(Instruction("scf.for", operands, (), about, block, pairs[0][0].location))
 

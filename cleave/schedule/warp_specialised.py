@@ -26,7 +26,7 @@ from cleave.schedule.tile_program import LOADS, Block, Instruction, Kernel, Ref
 from cleave.schedule.tile_sizes import bytes_of, is_matrix_product
 from cleave.schedule.warps import WGMMA_ROWS
 from cleave.schedule.whole_operands import even_loads
-from cleave.schedule.workload import Workload, copyable_loads, describable_loads
+from cleave.schedule.workload import VECTOR, Workload, copyable_loads, describable_loads
 
 ARCHITECTURES = ("sm_90",)
 BLOCKS = {1: 2, 2: 1, 3: 1}
@@ -113,9 +113,10 @@ def specialised_form(
     if target.arch not in ARCHITECTURES or refused:
         return None
     described = frozenset[Ref]().union(*(describable_loads(part, known) for part in parts))
-    described |= even_loads(kernel, operands) if operands and not kernel.beside else frozenset[Ref]()
-    copyable = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
-    by_threads = {tile: width for tile, width in copyable.items() if tile not in described}
+    by_threads = {tile: width for part in parts for tile, width in copyable_loads(part, known).items()}
+    if operands and not kernel.beside:
+        described |= {tile for tile in even_loads(kernel, operands) if by_threads.get(tile) == VECTOR}
+        by_threads = {tile: width for tile, width in by_threads.items() if tile not in described}
     tiles = _Tiles(parts, described, by_threads)
     most = REGISTERS_BESIDE if kernel.beside else REGISTERS
     for group in tiles.divisions()[: 2 if kernel.beside else 4]:

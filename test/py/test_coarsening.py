@@ -16,7 +16,7 @@ from cleave.lowering.form import Form as SpecialisedForm
 from cleave.lowering.lower_to_triton import surroundings
 from cleave.lowering.to_ttgir import lower_warp_specialised
 from cleave.passes.tile_io import from_tile_program
-from cleave.schedule.coarsening import MANY, SHORT, Turns, coarsenable
+from cleave.schedule.coarsening import MANY, SHORT, BlockTrips, coarsenable
 from cleave.schedule.emit import emit_kernel
 from cleave.schedule.forms import Form, form_of
 from cleave.schedule.region import region_of
@@ -121,7 +121,7 @@ def test_which_dims_are_offered() -> None:
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 100, 4096])
 def test_a_block_goes_through_as_many_tiles_as_there_are(rows: int) -> None:
-    found = Turns("m", product().outputs[0].type.size("m"), 4).count({"m": 16}, {"m": rows})
+    found = BlockTrips("m", product().outputs[0].type.size("m"), 4).count({"m": 16}, {"m": rows})
     tiles = -(-rows // 16)
     assert found == -(-tiles // -(-tiles // 4))
 
