@@ -90,7 +90,7 @@ class Worker:
         self.kill()
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [self._python, "-m", "cleave.lowering.triton_worker"],
+            [self._python, "-P", "-m", "cleave.lowering.triton_worker"],  # of this package, wherever the process is
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

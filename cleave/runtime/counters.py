@@ -15,8 +15,8 @@ _PIECE = 2**14
 _RESERVE = 2**18
 _LOW = 2**16
 _ALIGNMENT = 256
-_PER_THREAD = 2
-"""CU_STREAM_PER_THREAD: one handle for a stream of each thread."""
+PER_THREAD = 2
+"""CU_STREAMPER_THREAD: one handle for a stream of each thread."""
 
 
 class Counters:
@@ -67,7 +67,7 @@ class Counters:
 
 def _owner(stream: int) -> int:
     """The thread, where each has a stream of its own by this handle."""
-    return threading.get_ident() if stream == _PER_THREAD else 0
+    return threading.get_ident() if stream == PER_THREAD else 0
 
 
 _shared: dict[Driver, Counters] = {}

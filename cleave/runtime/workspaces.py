@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from cleave.runtime.counters import PER_THREAD
+
 LARGEST = 2**25
 """Bytes: more is not kept, for what needs it takes much longer than an allocation."""
-_PER_THREAD = 2
-"""CU_STREAM_PER_THREAD: one handle for a stream of each thread."""
 
 
 class Workspace(NamedTuple):
@@ -37,7 +37,7 @@ class Workspaces:
 
     def give(self, stream: int, workspace: Workspace) -> None:
         """Keep it for the launches on ``stream`` behind those that are there already."""
-        if workspace.size <= LARGEST and stream != _PER_THREAD:
+        if workspace.size <= LARGEST and stream != PER_THREAD:
             self._kept[stream] = workspace
 
 

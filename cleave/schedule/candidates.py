@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
 from cleave.errors import CleaveError
+from cleave.schedule.coarsening import leaves_enough
 from cleave.schedule.cost import Cost, Costs, Workload, specialised_cost
 from cleave.schedule.emit import Emitted, emit_kernel
 from cleave.schedule.explore import Score, explore
@@ -172,6 +173,8 @@ class Candidates:
         """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
         form = self._form(region, tiling, fusion)
         work = form.workload(tiling, sizes.values, sizes.known)
+        if not leaves_enough(region, tiling.coarsened, work.blocks, self.target.sms):
+            return [], False
         group = best_group(work.walk, work.streams, self.target.sms, self.target.l2_size // L2_COPIES)
         tiling, work = replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
         works = {False: work}

@@ -10,7 +10,7 @@ is multiplied and stored, and what has not the dim is there once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cleave.dialects.dims import Size
@@ -23,6 +23,9 @@ MANY = 1024
 """Elements of a dim from which a block may go through several tiles of it."""
 SHORT = 128
 """Elements of a dim that is summed over and held at once meanwhile: of more its own loop has iterations to overlap."""
+SPREAD, ENOUGH = 4, 0.9
+"""By how much sizes differ that are scheduled alike (``cleave/buckets.py``), and blocks for each multiprocessor that
+must be left at the least of them."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ def coarsenable(region: Region, sizes: Mapping[str, int]) -> dict[str, frozenset
     """The output dims of which a block may go through several tiles, each with the dims that are held whole for that:
     what is summed over for each of its elements. One side of a contraction must have the dim and the other one not."""
     reduced = {name for value in region.reductions for name in value.attrs["over"]}
+    split = region.parts.keys() | {part.outer for part in region.parts.values()}  # a block has tiles of one part
     found: dict[str, frozenset[str]] = {}
     for name in region.parallel:
         sums = [value for value in region.reductions if name in value.names]
@@ -51,10 +55,17 @@ def coarsenable(region: Region, sizes: Mapping[str, int]) -> dict[str, frozenset
         one_sided = any(
             value.op == "contract" and sum(name in operand.names for operand in value.operands) == 1 for value in sums
         )
-        free = name not in region.parts and name not in reduced and sizes[name] >= MANY
+        free = name not in split | reduced and sizes[name] >= MANY
         if free and one_sided and all(_is_short(over, region) for over in summed):
             found[name] = summed
     return found
+
+
+def leaves_enough(region: Region, coarsened: Iterable[str], blocks: float, sms: int) -> bool:
+    """Whether so many ``blocks``, at the sizes of a schedule, are enough: how many tiles a block takes is compiled in,
+    and what is scheduled for a dynamic size is called with a fourth of it, too."""
+    dynamic = any(region.static_size(name) is None for name in coarsened)
+    return not dynamic or blocks >= SPREAD * ENOUGH * sms
 
 
 def _is_short(name: str, region: Region) -> bool:

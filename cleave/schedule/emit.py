@@ -8,7 +8,6 @@ demanded inside, where the same rule opens the next loops.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,10 +125,12 @@ class Emitter:
         """All outputs, where the dims of the grid are in hand."""
         for dim in sorted(self.tiling.resident):
             root.spans[dim] = self.spans.span(root, dim, root.builder.index(0), self.tiling.tiles[dim])
-        pairs = list(zip(self.region.outputs, self.region.results, strict=True))
         looped = self.tiling.walked | self.tiling.coarsened.keys()
-        for walked, group in itertools.groupby(pairs, lambda pair: looped.intersection(pair[0].names)):
-            self._walk(sorted(walked), list(group), root)
+        groups: dict[frozenset[str], list[tuple[Value, Value]]] = {}
+        for pair in zip(self.region.outputs, self.region.results, strict=True):
+            groups.setdefault(frozenset(looped.intersection(pair[0].names)), []).append(pair)
+        for walked, pairs in groups.items():
+            self._walk(sorted(walked), pairs, root)
 
     def _walk(self, dims: Sequence[str], pairs: Sequence[tuple[Value, Value]], scope: Scope) -> None:
         """Store outputs, in loops over dims of which the block has several tiles."""

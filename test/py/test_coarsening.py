@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -175,3 +176,26 @@ def test_it_is_not_warp_specialised() -> None:
         (func,) = [op.operation for op in module.body.operations if "cleave.kernel" in op.operation.attributes]
         with pytest.raises(CleaveError, match="a loop stores a product"):
             lower_warp_specialised(func, surroundings(func, module), SpecialisedForm())
+
+
+@pytest.mark.parametrize("rows", [32000, 32768, 131072])
+def test_groups_of_rows_of_which_the_last_is_shorter_have_schedules(rows: int) -> None:
+    """Their number is no dim of which a block takes several: what a group has depends on which one it is."""
+    b = GraphBuilder("groups")
+    x, w = b.input("m d=64", "f16"), b.input("d=64 n", "f16")
+    groups = b.split(x, dim="m", into=("s", "t=32"))
+    graph = b.build(b.contract(groups, w, over=["d"], dtype="f32"))
+    found = schedule(graph.deduplicated(), ScheduleOptions(sizes={"m": rows, "n": 512, "s": rows // 32}))
+    assert not any("s" in candidate.tiling.coarsened for launch in found.candidates for candidate in launch)
+
+
+def test_enough_blocks_are_left_at_a_fourth_of_a_dynamic_size() -> None:
+    """Of a static one there is no less."""
+    target = ScheduleOptions().target
+    for size, static in (("m", False), ("m=4096", True)):
+        b = GraphBuilder("product")
+        x, w = b.input(f"{size} d=128", "f16"), b.input("d=128 n=512", "f16")
+        graph = b.build(b.contract(x, w, over=["d"], dtype="f32"))
+        (launch,) = schedule(graph.deduplicated(), ScheduleOptions(sizes={"m": 4096})).candidates
+        blocks = [c.cost.blocks for c in launch if c.tiling.coarsened]
+        assert (min(blocks, default=math.inf) < 3.6 * target.sms) == static
