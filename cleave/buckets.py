@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from cleave.errors import CleaveError
 
@@ -23,7 +23,7 @@ def checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
     """A list of sizes as it was given; CleaveError for anything else."""
     from cleave.runtime.call import check_sizes
 
-    if isinstance(sizes, str) or not all(isinstance(each, Mapping) for each in sizes):
+    if not isinstance(sizes, Sequence) or not all(isinstance(each, Mapping) for each in cast(Sequence[Any], sizes)):
         raise CleaveError(f"sizes={sizes!r}: a list of dictionaries", notes=('as in sizes=[{"m": 16}, {"m": 4096}]',))
     for each in sizes:
         check_sizes(each)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
+from cleave.arguments import checked
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.function import Function, Sizes
@@ -16,27 +16,8 @@ from cleave.function import Function, Sizes
 if TYPE_CHECKING:
     from cleave.bindings import ir
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
-
-def _naming_its_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """The function; CleaveError with the names it has for an argument by a name that it has not."""
-    known = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def checked(*values: _P.args, **named: _P.kwargs) -> _T:
-        for name in named:
-            if name not in known:
-                near = "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(name, known, 1))
-                text = f"cleave.{function.__name__} has no argument '{name}'{near}"
-                raise CleaveError(text, notes=(f"its arguments: {', '.join(known)}",))
-        return function(*values, **named)
-
-    return checked
-
-
-@_naming_its_arguments
+@checked
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -85,7 +66,7 @@ def _traced(
     return made
 
 
-@_naming_its_arguments
+@checked
 def compile(
     source: Graph | ir.Module | str | os.PathLike[str],
     function: str | None = None,

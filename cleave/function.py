@@ -9,17 +9,17 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave import knobs
+from cleave.arguments import checked
 from cleave.buckets import bucket, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
 from cleave.errors import CleaveError
-from cleave.runtime.pitched import Layouts, layouts_of
+from cleave.runtime.pitched import Layouts, checked_layouts, layouts_of
 from cleave.runtime.remembered import Remembered
 from cleave.wider import Wider
 
@@ -99,7 +99,7 @@ class Function:
     def __repr__(self) -> str:
         return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
 
-    def __call__(self, *tensors: Any, sizes: Sizes | None = None, stream: int | None = None, **named: Any) -> Any:
+    def __call__(self, /, *tensors: Any, sizes: Sizes | None = None, stream: int | None = None, **named: Any) -> Any:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 
         Tensors may be given by name. On a GPU it returns before they are computed, on ``stream`` or the current one;
@@ -174,6 +174,7 @@ class Function:
         """The arguments and what is known of the sizes, without steps."""
         return self._compilation.signature
 
+    @checked
     def variant(self, **sizes: int) -> Variant:
         """The schedule for these sizes; others are taken for what the cost model assumes."""
         key = tuple(sorted(sizes.items()))
@@ -182,11 +183,13 @@ class Function:
                 self._variants[key] = self._compilation.variant(dict(sizes))
             return self._variants[key]
 
+    @checked
     def ttir(self, **sizes: int) -> str:
         """The kernels for these sizes as Triton IR."""
         function, rest = self._static_in(sizes)
         return "\n".join(function.variant(**rest).ttir.values())
 
+    @checked
     def ptx(self, target: str = DEFAULT_TARGET, **sizes: int) -> str:
         """The kernels for these sizes as PTX."""
         from cleave.lowering.emit import emit
@@ -201,6 +204,7 @@ class Function:
         static = {name: size for name, size in sizes.items() if name in self._static}
         return self.specialised(**static), {name: size for name, size in sizes.items() if name not in static}
 
+    @checked
     def explain(self, **sizes: int) -> str:
         """The alternatives with their costs, the schedules that were weighed for these sizes, and what a call launches
         otherwise: a program that was measured to be faster, and cuBLAS's products. What is assumed of sizes that are
@@ -236,6 +240,7 @@ class Function:
         lines += (measured or self.variant(**sizes)).library() if measured or self._compilation.library else []
         return "".join(f"\n{line}" for line in lines)
 
+    @checked
     def package(
         self,
         *targets: str,
@@ -252,8 +257,9 @@ class Function:
         from cleave.lowering.targets import Target
 
         wanted = [Target.parse(target) for target in targets or (DEFAULT_TARGET,)]
-        asked, known = [self._lying(each) for each in layouts or ()], [*self._wider.known.values()]
-        found = self._packed(sizes, wanted, default=True)
+        given = checked_layouts(layouts or ())
+        asked, known = [self._lying(each) for each in given], [*self._wider.known.values()]
+        found = self._packed(checked_sizes(sizes), wanted, default=True)
         for wider in known if layouts is None else asked:
             found += wider._packed(sizes, wanted, default=layouts is not None)
         return package(self.name, found)
@@ -271,6 +277,7 @@ class Function:
             raise CleaveError(f"a result of {self.name} is one of {', '.join(texts)}, which is row-major then")
         return found
 
+    @checked
     def candidates(self, count: int, *targets: str, **sizes: int) -> Package:
         """The ``count`` programs of least predicted time for these sizes, compiled, the model's choice first; of two
         or more some warp-specialised ones are there with a part of their exponentials by a polynomial, too.
@@ -285,6 +292,7 @@ class Function:
         wanted = [Target.parse(target) for target in targets]
         return package(self.name, self._compilation.candidates(count, wanted, sizes))
 
+    @checked
     def tune(self, *tensors: Any, candidates: int = 16, store: str | os.PathLike[str] | None = None) -> Iterator[Any]:
         """Measure candidates on the GPU with PyTorch's tensors, and keep the fastest in the file ``store``.
 
@@ -320,15 +328,13 @@ class Function:
 
         return Programs(lambda variant, target: self._compilation.compiled(variant, [Target.parse(target)])[0])
 
+    @checked
     def specialised(self, **sizes: int) -> Function:
         """The same function for these sizes of some symbols alone."""
         from cleave.lowering.source import with_extents
 
         if not sizes:
             return self
-        for name, size in sizes.items():
-            if not isinstance(size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise CleaveError(f"the size '{name}' is {size!r}, no integer")
         key = tuple(sorted(sizes.items()))
         with self._lock:
             if key not in self._special:
@@ -357,25 +363,18 @@ class Function:
 
     def _tuned_for(self, sizes: Sizes) -> Variant | None:
         """What tuning found fastest on this GPU; None if it has not been here."""
-        if not self._tuned or not self._has_results():
+        from cleave.tuner.store import Store, has_results
+
+        if not self._tuned or not has_results(self._tuned, self.name):
             return None
         found = tuple(sorted(sizes.items()))
         with self._lock:
             if found not in self._best:
                 from cleave.runtime.package import Package
-                from cleave.tuner.store import Store
 
                 data = Store(self._tuned).best(self._key(sizes))
                 self._best[found] = Package.from_bytes(data).variants[0] if data else None
             return self._best[found]
-
-    def _has_results(self) -> bool:
-        """Whether the file of tuning results is there; a warning where it is not."""
-        if os.path.exists(self._tuned):
-            return True
-        text = f"there are no tuning results at {self._tuned}: the cost model decides"
-        warnings.warn(f"{text}; cleave-tune --store FILE or {self.name}.tune(...) makes them", stacklevel=6)
-        return False
 
     def _key(self, sizes: Sizes) -> str:
         return self._compilation.key(sizes, _current_driver().device_name())

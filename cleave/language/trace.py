@@ -14,6 +14,8 @@ from cleave.language.annotations import Dtype, TensorAnnotation
 from cleave.language.places import last_place, mlir_location, place_of
 from cleave.language.tensor import Tensor
 
+OF_CALLS = ("sizes", "stream")
+"""What calls of functions take by name, which no tensor can be given by."""
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
 
 
@@ -93,6 +95,9 @@ def _annotations(function: Callable[..., Any], where: str) -> dict[str, Any]:
 
 def _parameters(function: Callable[..., Any], where: str) -> tuple[str, ...]:
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in OF_CALLS:
+            note = f"calls take {' and '.join(OF_CALLS)} by name, beside the tensors"
+            raise CleaveError(f"parameter '{parameter.name}' of {function.__name__} needs another name", where, (note,))
         if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             raise CleaveError(f"parameter '{parameter.name}' of {function.__name__} is not positional", where)
     return parameter_names(function)

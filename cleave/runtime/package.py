@@ -139,7 +139,7 @@ class Package:
         return tuple(sorted(target for target, found in every.items() if found == wanted))
 
     def __call__(
-        self, *tensors: Any, sizes: Mapping[str, int] | None = None, stream: int | None = None, **named: Any
+        self, /, *tensors: Any, sizes: Mapping[str, int] | None = None, stream: int | None = None, **named: Any
     ) -> Any:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 

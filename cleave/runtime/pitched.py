@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from cleave.dialects.dims import Dim
 from cleave.errors import CleaveError
@@ -104,6 +104,19 @@ def layouts_of(texts: Mapping[str, str], arguments: Sequence[TensorSpec], functi
         raise CleaveError(f"'{name}' is no argument of {function}", notes=(f"arguments: {', '.join(known)}",))
     pairs = [(known[name], text) for name, text in texts.items()]
     return tuple(sorted((number, Pitched.parse(text, names_of(spec))) for (number, spec), text in pairs))
+
+
+def checked_layouts(layouts: Any) -> list[Mapping[str, str]]:
+    """A list of layouts by argument as it was given; CleaveError for anything else."""
+    if isinstance(layouts, Sequence) and all(_is_layouts(each) for each in cast(Sequence[Any], layouts)):
+        return list(cast(Sequence[Mapping[str, str]], layouts))
+    note = 'as in layouts=[{"x": "m k+", "w": "n k"}]'
+    raise CleaveError(f"layouts={layouts!r}: a list of dictionaries of texts", notes=(note,))
+
+
+def _is_layouts(each: Any) -> bool:
+    texts = cast(Mapping[Any, Any], each)
+    return isinstance(each, Mapping) and all(isinstance(text, str) for pair in texts.items() for text in pair)
 
 
 def generality(layouts: Layouts) -> tuple[int, int]:

@@ -146,10 +146,15 @@ _REFUSED = {"sm_120": "consumer Blackwell", "rtx5090": "consumer Blackwell", "sm
 
 def target_named(name: str) -> Target:
     """The target of this name or architecture (``h200``, ``sm_90``); CleaveError with the known ones otherwise."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CleaveError(f"{name!r} is no name of a target", notes=(f"known targets: {_known()}",))
     text = name.strip()
     key = _BY_ARCH.get(text.removesuffix("a") if text.startswith("sm_") else text, text)
     if key in TARGETS:
         return TARGETS[key]
     reason = f": {_REFUSED[text]} is not supported" if text in _REFUSED else ""
-    gpus = ", ".join(TARGETS)
-    raise CleaveError(f"unknown target '{name}'{reason}", notes=(f"known targets: {', '.join(ARCHITECTURES)}, {gpus}",))
+    raise CleaveError(f"unknown target '{name}'{reason}", notes=(f"known targets: {_known()}",))
+
+
+def _known() -> str:
+    return ", ".join((*ARCHITECTURES, *TARGETS))

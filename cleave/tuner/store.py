@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 import time
+import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,15 @@ def key_of(
     """A digest of the function's text, the sizes, the options, the GPU's name, versions and ``TIMES``."""
     parts = [source, sorted(sizes.items()), sorted(map(str, options.items())), device, sorted(versions.items()), TIMES]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def has_results(path: str | os.PathLike[str], function: str) -> bool:
+    """Whether the file is there for calls of the function; a warning where it is not."""
+    if os.path.exists(path):
+        return True
+    text = f"there are no tuning results at {path}: the cost model decides"
+    warnings.warn(f"{text}; cleave-tune --store FILE or {function}.tune(...) makes them", stacklevel=6)
+    return False
 
 
 class Store:

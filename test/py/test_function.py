@@ -336,7 +336,7 @@ BARE = "func.func @%s(%%x: tensor<2xf32>) -> tensor<2xf32> { return %%x : tensor
         (lambda: cleave.jit(static="d f")(attention.__wrapped__), "attention has no size 'f'"),  # type: ignore[attr-defined]
         (lambda: cleave.jit(static=3)(attention.__wrapped__), "names of sizes"),  # type: ignore[arg-type]
         (lambda: attention.specialised(q=3), "attention has no size 'q'"),
-        (lambda: attention.specialised(d="3"), "the size 'd' is '3', no integer"),  # type: ignore[arg-type]
+        (lambda: attention.specialised(d="3"), "the size 'd' is '3'; sizes are integers"),  # type: ignore[arg-type]
     ],
 )
 def test_garbage_is_refused(make: Any, message: str) -> None:

@@ -1,0 +1,79 @@
+"""Arguments that calls of the Python interface have not: CleaveErrors that say what is wanted."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cleave
+from cleave import CleaveError, Function, Package, f16
+from cleave.language.trace import OF_CALLS
+
+X, W = np.ones((5, 32), np.float16), np.ones((32, 24), np.float16)
+
+
+@cleave.jit
+def product(x: f16["m k"], w: f16["k n"]) -> f16["m n"]:
+    return cleave.contract(x, w, over="k")
+
+
+LAYOUTS = 'a list of dictionaries of texts\nnote: as in layouts=[{"x": "m k+", "w": "n k"}]'
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("f.explain(m='16')", "the size 'm' is '16'; sizes are integers from 0 on"),
+        ("f.explain({'m': 3})", "f.explain: too many positional arguments\nnote: it is f.explain(m=16)"),
+        ("f.ttir(m=3.5)", "the size 'm' is 3.5; sizes are integers from 0 on"),
+        ("f.variant(3)", "f.variant: too many positional arguments"),
+        ("f.specialised(k=-1)", "the size 'k' is -1; sizes are integers from 0 on"),
+        ("f.ptx(90)", "90 is no name of a target\nnote: known targets: sm_80"),
+        ("f.ptx('sm_90', 'm=3')", "f.ptx: too many positional arguments\nnote: it is f.ptx(target='sm_90', m=16)"),
+        ("f.candidates('m=3', 'sm_90', m='3')", "the size 'm' is '3'; sizes are integers from 0 on"),
+        (
+            "f.tune(1, stroe='x')",
+            "f.tune has no argument 'stroe'; did you mean store?\nnote: its arguments: cand",
+        ),
+        ("f.package(['sm_90', 'sm_80'])", "['sm_90', 'sm_80'] is no name of a target"),
+        ("f.package('sm_90', sizes={'m': 16})", "sizes={'m': 16}: a list of dictionaries"),
+        ("f.package('sm_90', sizes='m=16')", "sizes='m=16': a list of dictionaries"),
+        ("f.package('sm_90', sizes=[{'m': '16'}])", "the size 'm' is '16'; sizes are integers from 0 on"),
+        ("f.package('sm_90', size=[{'m': 16}])", "f.package has no argument 'size'; did you mean sizes?"),
+        ("f.package('sm_90', layouts={'x': 'm k'})", LAYOUTS),
+        ("f.package('sm_90', layouts='x: m k')", LAYOUTS),
+        ("f.package('sm_90', layouts=[{'x': 3}])", LAYOUTS),
+        ("f.package('sm_90', layouts=3)", LAYOUTS),
+        ("cleave.jit(sizes=3)(f.__wrapped__)", "sizes=3: a list of dictionaries"),
+        ("cleave.jit(f.__wrapped__, 'd')", "cleave.jit: too many positional arguments"),
+    ],
+)
+def test_what_a_call_does_not_take_is_refused(call: str, message: str) -> None:
+    with pytest.raises(CleaveError) as caught:
+        eval(call, {"f": product, "cleave": cleave})
+    assert message in str(caught.value)
+
+
+def test_what_calls_take_beside_tensors_is_no_name_of_a_parameter() -> None:
+    for called in (Function.__call__, Package.__call__):
+        names = [each.name for each in inspect.signature(called).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        assert tuple(names) == OF_CALLS
+    for name in OF_CALLS:
+        with pytest.raises(CleaveError) as caught:
+            cleave.jit(_with_parameter(name))
+        assert f"1:1: error: parameter '{name}' of doubled needs another name" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["self", "function", "tensors", "named"])
+def test_every_other_name_is_a_parameter(name: str) -> None:
+    doubled = cleave.jit(_with_parameter(name))
+    np.testing.assert_array_equal(doubled(**{name: X}), 2 * X)
+
+
+def _with_parameter(name: str) -> Any:
+    space: dict[str, Any] = {"f16": f16}
+    exec(f'def doubled({name}: f16["m k"]) -> f16["m k"]: return {name} * 2', space)
+    return space["doubled"]
