@@ -134,14 +134,14 @@ class Function:
 
     def _as_it_is(self, operands: Operands) -> _Taken:
         """By the function of static sizes."""
-        bound = self._bound(operands.values)
+        bound = self._bound(operands)
         return _Taken(self._of_static(bound), operands, bound)
 
     def _as_parts(self, operands: Operands, sizes: Sizes) -> _Taken | None:
         """By a function of the tensors around parts; None where there are none, or they are to be copied."""
         if not operands.pitched:
             return None
-        bound = self._bound(operands.values, sizes)  # which refuses sizes that are not those of the parts
+        bound = self._bound(operands, sizes)  # which refuses sizes that are not those of the parts
         special = self._of_static(bound)
         found = special._wider(operands)
         if found is None:
@@ -379,14 +379,14 @@ class Function:
     def _key(self, sizes: Sizes) -> str:
         return self._compilation.key(sizes, _current_driver().device_name())
 
-    def _bound(self, tensors: Sequence[Any], given: Sizes | None = None) -> dict[str, int]:
+    def _bound(self, operands: Operands, given: Sizes | None = None) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
         from cleave.runtime.bind_sizes import bind_sizes
         from cleave.runtime.call import check_ranks
 
-        plan, shapes = self.signature, [tuple(map(int, tensor.shape)) for tensor in tensors]
-        check_ranks(plan, shapes)
-        values = bind_sizes(plan, shapes, given).values
+        plan = self.signature
+        check_ranks(plan, operands.shapes)
+        values = bind_sizes(plan, operands.shapes, given).values
         return {name: value for name, value in values.items() if name not in plan.extents}
 
 

@@ -13,8 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.errors import CleaveError
-from cleave.runtime.cuda_tensors import ALIGNMENT, TORCH_DTYPES, address_of, check_count, check_device, layout_of
-from cleave.runtime.dlpack import DlpackTensor, is_on_host
+from cleave.runtime.cuda_tensors import (
+    ALIGNMENT,
+    TORCH_DTYPES,
+    address_of,
+    check_count,
+    check_device,
+    layout_of,
+    shape_of,
+)
+from cleave.runtime.dlpack import DlpackTensor, is_on_host, on_host
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.runtime.layout import BYTES, Layout
 from cleave.runtime.pitched import Around, Layouts, Pitched
@@ -55,7 +63,7 @@ class Operands:
             return Operands("torch", tuple(kept), pitched)
         host = [is_on_host(tensor) for tensor in tensors]
         if all(host):
-            return Operands("host", tuple(tensors))
+            return Operands("host", tuple(on_host(number, tensor) for number, tensor in enumerate(tensors)))
         if any(host):
             raise CleaveError(f"argument {host.index(True)} is in the host's memory, others are on a GPU")
         values = tuple(DlpackTensor.of(number, tensor) for number, tensor in enumerate(tensors))
@@ -96,7 +104,7 @@ class Operands:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(map(int, value.shape)) for value in self.values)
+        return tuple(map(shape_of, self.values))
 
 
 def in_order(plan: LaunchPlan, tensors: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -196,7 +204,7 @@ def _array(value: Any) -> Any:
     import numpy as np
 
     if not _is_torch(value):
-        return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
+        return np.asarray(value)
     tensor = value.detach().contiguous()
     if str(tensor.dtype) == "torch.bfloat16":  # which NumPy has not
         import ml_dtypes

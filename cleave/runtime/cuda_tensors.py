@@ -48,6 +48,11 @@ def layout_of(name: str, value: Any) -> tuple[Layout, str]:
     return layout, _TYPESTR.get(text[1:], text)
 
 
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Of a tensor anywhere."""
+    return tuple(map(int, value.shape if hasattr(value, "shape") else _interface("a tensor", value)["shape"]))
+
+
 def _interface(name: str, value: Any) -> Any:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:

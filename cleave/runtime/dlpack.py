@@ -6,6 +6,7 @@ Source: the header of DLPack 1.0 (``DLManagedTensor``), whose first member is th
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ _DTYPES = {
     (0, 8): "int8", (0, 16): "int16", (0, 32): "int32", (0, 64): "int64",
 }  # fmt: skip
 """(code, bits) of a DLDataType with one lane, as PyTorch spells the type."""
+
+_TENSORS = "arrays, or objects with __dlpack__ and __dlpack_device__, are"
 
 
 class _DLTensor(ctypes.Structure):
@@ -43,7 +46,15 @@ def is_on_host(value: Any) -> bool:
         return False
     if hasattr(value, "__array_interface__"):
         return True
-    raise CleaveError(f"a {type(value).__name__} is no tensor", notes=("arrays, or objects with __dlpack__, are",))
+    raise CleaveError(f"a {type(value).__name__} is no tensor", notes=(_TENSORS,))
+
+
+def on_host(number: int, value: Any) -> Any:
+    """Argument ``number``, in the host's memory: itself if it is an array, or NumPy's array of its memory.
+
+    CleaveError where whatever owns the memory does not give it out.
+    """
+    return value if hasattr(value, "__array__") else _given_out(number, value, _numpy_array)
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class DlpackTensor:
         """Argument ``number`` as such a tensor; what has ``__cuda_array_interface__`` stays as it is."""
         if hasattr(value, "__cuda_array_interface__"):
             return value
-        capsule = value.__dlpack__()
+        capsule = _given_out(number, value, lambda owner: owner.__dlpack__())
         tensor = _contents(capsule)
         dtype = _DTYPES.get((tensor.code, tensor.bits))
         if dtype is None or tensor.lanes != 1 or tensor.device_type not in (CUDA, CUDA_MANAGED):
@@ -77,6 +88,20 @@ class DlpackTensor:
         strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
         address = (tensor.data or 0) + tensor.byte_offset
         return DlpackTensor(address, shape, strides or Layout.row_major(shape).strides, dtype, capsule)
+
+
+def _numpy_array(value: Any) -> Any:
+    import numpy as np
+
+    return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+
+
+def _given_out(number: int, value: Any, how: Callable[[Any], Any]) -> Any:
+    try:
+        return how(value)
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # a library's own choice
+        text = f"argument {number}, a {type(value).__name__}, does not give out its memory: {error}"
+        raise CleaveError(text, notes=(_TENSORS,)) from None
 
 
 def _contents(capsule: Any) -> _DLTensor:

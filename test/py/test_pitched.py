@@ -71,7 +71,7 @@ def called(function: Any, arrays: Sequence[Any]) -> Any:
         np.lib.stride_tricks.as_strided(a, found[n][1].shape, [2 * s for s in found[n][1].strides]) if n in found else a
         for n, a in enumerate(arrays)
     ]
-    return wider(*whole, sizes=function._bound(arrays))
+    return wider(*whole, sizes=function._bound(Operands.of(arrays)))
 
 
 def _columns() -> list[Any]:
