@@ -17,6 +17,7 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
 from cleave.dialects.tensor_type import TensorType, accumulator
 from cleave.schedule.anchors import exponential
+from cleave.schedule.bottom_up import bottom_up
 from cleave.schedule.coarsening import BlockTrips
 from cleave.schedule.gather import Gathers
 from cleave.schedule.grouping import Grouping
@@ -64,6 +65,17 @@ def tile_counts(region: Region, tiling: Tiling, sizes: Mapping[str, int]) -> dic
     occupied = _occupied(region, order, region.outputs)
     counts = {name: -(-value_of(region.sizes[name], sizes) // tiling.of_block(name)) for name in order}
     return {name: max(count, int(name in occupied)) for name, count in counts.items()}
+
+
+def _holder(value: Value, scope: Scope) -> Scope | None:
+    """The scope that takes the exponential ``value`` from an anchor: this one, or one around it."""
+    return next((each for each in scope.outward() if value in each.anchored), None)
+
+
+def _is_decided(value: Value, scope: Scope) -> bool:
+    """Whether the loops of ``scope`` leave a comparison, or the one that a select is by, one outcome."""
+    asked = value.operands[0] if value.op == "select" else value
+    return scope.outcome(value) is not None or scope.outcome(asked) is not None
 
 
 def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
@@ -196,6 +208,21 @@ class Emitter:
         """The tile of ``value``, computed in its home scope if it has not been."""
         home = home_of(value, scope, self.region)
         if value not in home.tiles:
+            bottom_up({}, (value, home), self._operands, self._tile)
+        return home.tiles[value]
+
+    def _operands(self, key: tuple[Value, Scope]) -> list[tuple[Value, Scope]]:
+        """What a pointwise op is computed of, each with its home scope."""
+        value, home = key
+        if value in home.tiles or value in self.region.memory or value.op not in POINTWISE:
+            return []
+        if _is_decided(value, home) or (value.op in BASES and _holder(value, home)):
+            return []
+        return [(operand, home_of(operand, home, self.region)) for operand in value.operands]
+
+    def _tile(self, key: tuple[Value, Scope]) -> Ref:
+        value, home = key
+        if value not in home.tiles:
             home.tiles[value] = self._compute(value, home)
             for name in value.names:  # now: a mask that an operand gets later is not in this tile
                 if name in self.tiling.reduced and not home.required_span(name).exact:
@@ -233,7 +260,7 @@ class Emitter:
 
     def _anchored(self, value: Value, scope: Scope) -> Ref | None:
         """An exponential that the loop of ``scope``, or one around it, takes from an anchor."""
-        holder = next((each for each in scope.outward() if value in each.anchored), None)
+        holder = _holder(value, scope)
         if holder is None:
             return None
         of, order = holder.anchored[value], tile_type_of(value, scope).names

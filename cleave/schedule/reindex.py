@@ -15,7 +15,10 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE, REDUCTIONS, VIEWS
 from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
+from cleave.schedule.bottom_up import bottom_up
 
+_MOVABLE = POINTWISE | REDUCTIONS | {"gather"}
+"""Ops that changes of indices are moved through."""
 POSITION = "position"
 """On a cast: what it casts is a position along a dim."""
 
@@ -51,10 +54,17 @@ class Mover:
         """``value`` changed; CleaveError, located, at an op that no change passes."""
         if change.name not in value.names:
             return value
-        key = (value, change.key)
-        if key not in self._moved:
-            self._moved[key] = self._move(value, change)
-        return self._moved[key]
+
+        def operands(key: tuple[Value, Hashable]) -> list[tuple[Value, Hashable]]:
+            return [(operand, change.key) for operand in self._unmoved(key[0], change)]
+
+        return bottom_up(self._moved, (value, change.key), operands, lambda key: self._move(key[0], change))
+
+    def _unmoved(self, value: Value, change: Change) -> list[Value]:
+        """The operands that are changed as ``value`` is, where no bound dim gets in the way, as it rarely does."""
+        bound = any(dim.name in bound_names(value) for dim in change.dims)
+        passes = value.op in _MOVABLE and not bound and not self.in_memory(value)
+        return [operand for operand in value.operands if change.name in operand.names] if passes else []
 
     def _move(self, value: Value, change: Change) -> Value:
         type_ = change.applied(value.type)
@@ -64,7 +74,7 @@ class Mover:
             return Value("constant", (), type_, value.attrs, value.location)
         if value.op == "index":
             return change.index(value)
-        if value.op not in POINTWISE | REDUCTIONS | {"gather"}:
+        if value.op not in _MOVABLE:
             text = f"cleave.{value.op} of a computed value, of which only some elements are read, cannot be scheduled"
             raise CleaveError(text, value.location, ("it can where its operand is an input or a result",))
         value = self.apart(value, frozenset(dim.name for dim in change.dims))

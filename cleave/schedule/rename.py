@@ -11,6 +11,7 @@ from cleave.dialects.dims import Answer, Dim, Size, parse
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import VIEWS
 from cleave.dialects.tensor_type import TensorType
+from cleave.schedule.bottom_up import bottom_up
 from cleave.schedule.reindex import (
     Mover,
     arithmetic,
@@ -98,6 +99,14 @@ def viewed(value: Value) -> Value:
     return value
 
 
+_Substitution = tuple[Value, tuple[tuple[str, str], ...]]
+
+
+def _substitution(value: Value, names: Mapping[str, str]) -> _Substitution:
+    """The value with those of the new names that change it."""
+    return value, tuple(sorted((old, new) for old, new in names.items() if old in value.names and old != new))
+
+
 class Renamer:
     """Rebuilds values with other dim names; ``memory`` values are viewed through ``rename`` and not rebuilt.
 
@@ -109,7 +118,7 @@ class Renamer:
         self.taken = set(taken)
         self.parts = dict(parts)
         self.mover = Mover(self.in_memory, self._bound_apart)
-        self._memo: dict[tuple[Value, tuple[tuple[str, str], ...]], Value] = {}
+        self._memo: dict[_Substitution, Value] = {}
         self._bound: dict[tuple[str, str], str] = {}
         self._apart_from: dict[frozenset[str], dict[Value, Value]] = {}
         self._sizes: dict[Size, Value] = {}
@@ -130,15 +139,21 @@ class Renamer:
 
     def substitute(self, value: Value, names: Mapping[str, str]) -> Value:
         """``value`` with each free dim ``old`` called ``names[old]``."""
-        names = {old: new for old, new in names.items() if old in value.names and old != new}
-        if not names:
-            return value
-        key = (value, tuple(sorted(names.items())))
-        if key not in self._memo:
-            self._memo[key] = self._substitute(value, names)
-        return self._memo[key]
+        key = _substitution(value, names)
+        return bottom_up(self._memo, key, self._substitutions_needed, self._substitute) if key[1] else value
 
-    def _substitute(self, value: Value, names: Mapping[str, str]) -> Value:
+    def _substitutions_needed(self, key: _Substitution) -> list[_Substitution]:
+        """Those of the operands, where no bound dim gets in the way, as it rarely does."""
+        value, names = key[0], dict(key[1])
+        if self.in_memory(value) or any(
+            name in names.values() or (name in self.parts and self.parts[name].outer in names)
+            for name in bound_names(value)
+        ):
+            return []
+        return [each for each in (_substitution(operand, names) for operand in value.operands) if each[1]]
+
+    def _substitute(self, key: _Substitution) -> Value:
+        value, names = key[0], dict(key[1])
         if self.in_memory(value):
             return renamed_view(value, names)
         type_ = TensorType(tuple(Dim(names.get(d.name, d.name), d.size) for d in value.dims), value.dtype)
@@ -173,17 +188,16 @@ class Renamer:
     def rename_apart(self, value: Value, outer: frozenset[str]) -> Value:
         """``value`` with every bound dim that is called like a dim of ``outer`` renamed, and no change of indices but
         of tensors in memory."""
-        return self._apart(value, outer, self._apart_from.setdefault(outer, {}))
+        memo = self._apart_from.setdefault(outer, {})
+        return bottom_up(memo, value, self._computed_from, lambda each: self._apart(each, outer, memo))
 
-    def _apart(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
-        if value in self.memory or not value.operands or is_memory_view(value):
+    def _computed_from(self, value: Value) -> Sequence[Value]:
+        return () if value in self.memory or is_memory_view(value) else value.operands
+
+    def _apart(self, value: Value, outer: frozenset[str], memo: Mapping[Value, Value]) -> Value:
+        if not self._computed_from(value):
             return value
-        if value not in memo:
-            memo[value] = self._apart_op(value, outer, memo)
-        return memo[value]
-
-    def _apart_op(self, value: Value, outer: frozenset[str], memo: dict[Value, Value]) -> Value:
-        operands = tuple(self._apart(operand, outer, memo) for operand in value.operands)
+        operands = tuple(memo[operand] for operand in value.operands)
         rule = _STRUCTURAL.get(value.op)
         if rule is not None:
             return rule(self, value, operands)

@@ -24,7 +24,7 @@ class Span:
     exact: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Scope:
     """The kernel's body or a loop's: the dims it makes available and the tiles computed in it.
 

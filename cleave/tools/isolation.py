@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -125,7 +125,8 @@ def _wait(pid: int) -> int:
     """Wait for the child; hand on the signals that ask to end."""
 
     def hand_on(number: int, frame: FrameType | None) -> None:
-        os.kill(pid, number)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, number)
 
     before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)} if _main() else {}
     try:
