@@ -14,12 +14,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cleave import bindings
 from cleave.bindings import ir
 from cleave.dialects import cleave
+from cleave.passes import diagnostics
+from cleave.passes.diagnostics import position_of
+from cleave.passes.functions import ops_inside
 
 INDEX_WORK = frozenset(("cleave.extent", "cleave.program_id", "cleave.splat", "cleave.index", "cleave.select"))
 HIDDEN_ATTRIBUTES = frozenset(("operandSegmentSizes", "fill", "in_bounds", "value"))
@@ -36,8 +40,22 @@ def type_text(type_: ir.Type) -> str:
     """``[m=32 d=64] f16``; MLIR's own spelling for what is no tensor with dims."""
     if not isinstance(type_, ir.RankedTensorType):
         return str(type_)
+    if type_.encoding is None:
+        return str(type_)
     tensor, _ = cleave.decode(type_)
     return f"[{' '.join(str(dim).replace(' ', '') for dim in tensor.dims)}] {tensor.dtype}"
+
+
+def ensure_raised(func: ir.Operation) -> None:
+    """SystemExit, with the op, where the function holds linalg: import has raised none of it, or only a part."""
+    found = [op for op in ops_inside(func) if op.name.startswith("linalg.") and op.name != "linalg.yield"]
+    if found:
+        op = next(
+            (op for op in found if len(op.operands) > len(op.results)), found[0]
+        )  # what others begin with is less
+        function, place = text_of(func.attributes["sym_name"]), position_of(op.location)
+        line = f" in line {place.line}" if place is not None else ""
+        sys.exit(f"outline.py: @{function} is not raised: '{op.name}'{line} is no op of Cleave's")
 
 
 def name(value: ir.Value) -> str:
@@ -107,7 +125,7 @@ def block_lines(block: ir.Block, indent: str, *, kernel: bool) -> Iterator[str]:
                 yield f"{indent}{word} {name(op.operands[0])}:" if word == "if" else f"{indent}else:"
                 for inner in region.blocks:
                     yield from block_lines(inner, indent + "    ", kernel=kernel)
-        elif op.name == "func.call":
+        elif op.name == "func.call" and "cleave.grid" in op.attributes:
             yield f"{indent}launch {op.attributes['callee']}, grid {text_of(op.attributes['cleave.grid'])}"
         elif op.name.endswith((".return", ".yield")):
             yield f"{indent}{op.name.rpartition('.')[2]} {', '.join(map(name, op.operands))}".rstrip()
@@ -116,6 +134,9 @@ def block_lines(block: ir.Block, indent: str, *, kernel: bool) -> Iterator[str]:
 
 
 def outline(func: ir.Operation) -> Iterator[str]:
+    if not func.regions[0].blocks:
+        yield f"declaration @{text_of(func.attributes['sym_name'])}"
+        return
     block, kernel = func.regions[0].blocks[0], "cleave.kernel" in func.attributes
     arguments = ", ".join(f"{name(argument)} {type_text(argument.type)}" for argument in block.arguments)
     yield f"{'kernel' if kernel else 'function'} @{text_of(func.attributes['sym_name'])}({arguments})"
@@ -156,6 +177,22 @@ def costs(func: ir.Operation) -> Iterator[str]:
         yield from (f"    {part}" for part in text_of(func.attributes["cleave.cost"]).split("; "))
 
 
+def parsed(text: str, context: ir.Context) -> ir.Module:
+    """SystemExit, after what MLIR says of it, where the text is no module."""
+
+    def show(info: ir.Diagnostic) -> bool:
+        print(str(diagnostics.render(diagnostics.from_mlir(info))).replace("-:", "<stdin>:", 1), file=sys.stderr)
+        return True
+
+    handler: Any = context.attach_diagnostic_handler(show)
+    try:
+        return ir.Module.parse(text, context)
+    except bindings.MLIRError:
+        sys.exit("outline.py: the input is no module that parses")
+    finally:
+        handler.detach()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print a module of cleave ops, read from standard input, in short.")
     parser.add_argument("--costs", action="store_true", help="only each function and what it costs")
@@ -163,11 +200,9 @@ def main() -> None:
     parser.add_argument("functions", nargs="*", help="without names: all")
     arguments = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where nobody reads on, as behind it head does not, it ends
-    with bindings.context() as context:
-        try:
-            module = ir.Module.parse(sys.stdin.read(), context)
-        except bindings.MLIRError:  # MLIR has said why
-            sys.exit("outline.py: the input is no module that parses")
+    context = bindings.context()
+    with context:
+        module = parsed(sys.stdin.read(), context)
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
         named = {text_of(func.attributes["sym_name"]): func for func in functions}
         unknown = [name for name in arguments.functions if name not in named]
@@ -178,6 +213,8 @@ def main() -> None:
             show = costs if arguments.costs else loops
             print("\n".join(line for func in chosen for line in show(func)))
             return
+        for func in chosen:
+            ensure_raised(func)
         print("\n\n".join("\n".join(outline(func)) for func in chosen))
 
 
