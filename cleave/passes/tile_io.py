@@ -14,6 +14,7 @@ _SEGMENTS = "operandSegmentSizes"
 _STAGES = "cleave.num_stages"
 ALIGNED = "cleave.aligned"
 WARP_SPECIALISED = "cleave.warp_specialised"
+UNKNOWN = "loc(unknown)"
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 """Of ``arith.cmpi``, by their numbers."""
 
@@ -34,9 +35,18 @@ def from_tile_program(program: TileProgram, module: ir.Module) -> ir.Operation:
 
 def _append(program: TileProgram) -> ir.Operation:
     host = _Host(program).build()
-    for kernel in program.kernels:
-        _KernelWriter(program.graph.extents).build(kernel)
+    places = [_place_of(kernel) for kernel in program.kernels]
+    known = next(filter(None, places), None)  # what the search makes of an op may have none
+    for kernel, place in zip(program.kernels, places, strict=True):
+        with cleave.location(place or known):
+            _KernelWriter(program.graph.extents).build(kernel)
     return host
+
+
+def _place_of(kernel: Kernel) -> str | None:
+    """Of the last op that it computes and whose place is known: profilers look for the file of the kernel itself."""
+    places = [instruction.location for instruction in kernel.body.walk()]
+    return next((place for place in reversed(places) if place not in (None, UNKNOWN)), None)
 
 
 def _function(name: str, arguments: Sequence[ir.Type], results: Sequence[ir.Type]) -> tuple[ir.Operation, ir.Block]:

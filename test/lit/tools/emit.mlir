@@ -24,6 +24,9 @@
 // TTIR: "tt.func"
 // PTX: .target sm_80
 // PTX: ex2.approx
+// PTX-NOT: <unknown>
+// PTX: .file{{.*}}emit.mlir"
+// PTX-NOT: .file
 // TARGET: error: --target: unknown target 'sm_12'
 // TARGET: note: {{.*}}sm_80
 // LOWER: error: no kernels
