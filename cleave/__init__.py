@@ -24,10 +24,19 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+class _NoAttribute(AttributeError):
+    """Its text is made when it is shown: importing a module of ours asks for an attribute first."""
+
+    def __str__(self) -> str:
+        from cleave.language.refusals import other_name
+
+        return f"module 'cleave' has no attribute '{self.args[0]}'{other_name(self.args[0])}"
+
+
 def __getattr__(name: str) -> Any:
     """The public names, each imported when it is first used: the tools start without them."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'cleave' has no attribute '{name}'")
+        raise _NoAttribute(name)
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

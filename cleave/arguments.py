@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from cleave.errors import CleaveError
@@ -32,6 +33,27 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
         return function(*values, **named)
 
     return call
+
+
+def check_options(superopt: Any, schedule: Any, tuned: Any, **choices: Any) -> None:
+    """CleaveError for options of a function that are none; ``choices`` may be None, where the compiler decides.
+
+    A file of tuning results need not be there yet.
+    """
+    if not isinstance(superopt, bool):
+        raise CleaveError(f"superopt={superopt!r}: either True or False")
+    for name, choice in choices.items():
+        if not (choice is None or isinstance(choice, bool)):
+            raise CleaveError(f"{name}={choice!r}: True, False or None")
+    if not (schedule is None or isinstance(schedule, Mapping)):
+        notes = ('as in schedule={"split": False}; cleave-opt --list-passes has the options of cleave-schedule',)
+        raise CleaveError(f"schedule={schedule!r}: a dictionary of options", notes=notes)
+    if not (tuned is None or isinstance(tuned, (str, os.PathLike))):
+        raise CleaveError(f"tuned={tuned!r}: the path of a file of tuning results")
+    if tuned and os.path.exists(tuned):
+        from cleave.tuner.store import check_kind
+
+        check_kind(tuned)
 
 
 def _misfit(function: Callable[..., Any], signature: inspect.Signature, problem: str, named: Any) -> CleaveError:

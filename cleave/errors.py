@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_SPOKEN_WITH_A_VOWEL = re.compile("[aeio]|nd", re.IGNORECASE)  # an ndarray
 _FILE_POSITION = re.compile(r'(?:loc\()?"?(?P<file>[^"]*?)"?:(?P<line>\d+):(?P<column>\d+)')
+
+
+def a_kind_of(value: object) -> str:
+    """The type of a value, as messages have it: "an int"; with the library's name where that is another's tensor."""
+    kind = type(value)
+    name = f"{kind.__module__.partition('.')[0]}.Tensor" if kind.__name__ == "Tensor" else kind.__name__
+    return f"a{'n' * bool(_SPOKEN_WITH_A_VOWEL.match(name))} {name}"
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,19 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from cleave.arguments import checked
 from cleave.dialects.graph import Graph
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, a_kind_of
 from cleave.function import Function, Sizes
+from cleave.language.places import caller
 
 if TYPE_CHECKING:
     from cleave.bindings import ir
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @checked
@@ -41,27 +45,28 @@ def jit(
     """
     options = {
         "sizes": sizes,
-        "static": _names(static),
+        "static": _at(caller(), _names, static),
         "superopt": superopt,
         "schedule": schedule,
         "tuned": tuned,
         "warp_specialise": warp_specialise,
         "library": library,
     }
-    decorate = functools.partial(_traced, facts=facts, empty_rows=_is_zero(empty_rows), options=options)
+    decorate = functools.partial(_traced, facts=facts, empty_rows=_at(caller(), _is_zero, empty_rows), options=options)
     return decorate if function is None else decorate(function)
 
 
 def _traced(
     function: Callable[..., Any], facts: Sequence[str], empty_rows: bool, options: Mapping[str, Any]
 ) -> Function:
-    from cleave.language.trace import parameter_names, trace
+    from cleave.language.trace import parameter_names, place_of_function, trace
     from cleave.lowering.source import graph_text
 
     if not inspect.isfunction(function):
-        raise CleaveError(f"a {type(function).__name__} is no function to trace")
+        raise CleaveError(f"{a_kind_of(function)} is no function to trace", caller())
     text, names = graph_text(trace(function, facts), empty_rows=empty_rows), parameter_names(function)
-    made = Function(text, name=function.__name__, arguments=names, **options)
+    where = place_of_function(function)
+    made = _at(where, Function, text, name=function.__name__, arguments=names, **options)
     functools.update_wrapper(made, function)
     return made
 
@@ -89,19 +94,31 @@ def compile(
     from cleave.language.trace import fact_texts
     from cleave.lowering.source import chosen, text_of, with_facts
 
-    text, more, zero = text_of(source), fact_texts(facts), _is_zero(empty_rows)
+    where = caller()
+    more, zero = _at(where, fact_texts, facts), _at(where, _is_zero, empty_rows)
+    text = text_of(source)
     name = chosen(text, function)
-    return Function(
-        with_facts(text, name, more, empty_rows=zero) if more or zero else text,
+    return _at(
+        where,
+        Function,
+        _at(where, with_facts, text, name, more, empty_rows=zero) if more or zero else text,
         name=name,
         sizes=sizes,
-        static=_names(static),
+        static=_at(where, _names, static),
         superopt=superopt,
         schedule=schedule,
         tuned=tuned,
         warp_specialise=warp_specialise,
         library=library,
     )
+
+
+def _at(where: str | None, made: Callable[_P, _T], *values: _P.args, **named: _P.kwargs) -> _T:
+    """What a call gives; its CleaveErrors that have no place are at the line of the user's."""
+    try:
+        return made(*values, **named)
+    except CleaveError as error:
+        raise error.at(where) from None
 
 
 def _is_zero(empty_rows: Any) -> bool:

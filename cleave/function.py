@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave import knobs
-from cleave.arguments import checked
+from cleave.arguments import check_options, checked
 from cleave.buckets import bucket, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
@@ -71,9 +71,11 @@ class Function:
         warp_specialise: bool | None = None,
         library: bool | None = None,
     ) -> None:
+        tuned = tuned or knobs.TUNED.value
+        check_options(superopt, schedule, tuned, warp_specialise=warp_specialise, library=library)
         options = tuple(arguments), superopt, dict(schedule or {}), warp_specialise, library
         self._compilation = Compilation(source, name, *options)
-        self._static, self._asked, self._tuned = tuple(static), checked_sizes(sizes), tuned or knobs.TUNED.value
+        self._static, self._asked, self._tuned = tuple(static), checked_sizes(sizes), tuned
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
         self._wider = Wider(self._around)
@@ -257,10 +259,9 @@ class Function:
         from cleave.lowering.targets import Target
 
         wanted = [Target.parse(target) for target in targets or (DEFAULT_TARGET,)]
-        given = checked_layouts(layouts or ())
-        asked, known = [self._lying(each) for each in given], [*self._wider.known.values()]
+        asked = [self._lying(each) for each in checked_layouts(layouts or ())]
         found = self._packed(checked_sizes(sizes), wanted, default=True)
-        for wider in known if layouts is None else asked:
+        for wider in [*self._wider.known.values()] if layouts is None else asked:
             found += wider._packed(sizes, wanted, default=layouts is not None)
         return package(self.name, found)
 

@@ -124,8 +124,8 @@ def prepared(job: Job) -> str:
     try:
         package = _made(job)
         package.save(job.path)
-        launches = len(package.variants[0].plan.launches)
-        result = f"{len(package.variants)} programs, the first of {launches} launch{'es' * (launches > 1)}"
+        count, launches = len(package.variants), len(package.variants[0].plan.launches)
+        result = f"{count} program{'s' * (count != 1)}, the first of {launches} launch{'es' * (launches > 1)}"
     except CleaveError as error:
         result = f"REFUSED {error.message}"
     except Exception as error:  # the other packages are made; one of IR objects could not even leave this process

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cleave.dialects.dims import Answer, Dim, Facts, parse
-from cleave.dialects.tensor_type import TensorType, is_float, require_one_dtype, require_same_size, union
+from cleave.dialects.tensor_type import INSERT_CAST, TensorType, is_float, require_one_dtype, require_same_size, union
 from cleave.errors import CleaveError
 
 CMP_PREDICATES = ("lt", "le", "eq", "ne", "gt", "ge")
@@ -22,7 +22,7 @@ Infer = Callable[[Sequence[TensorType], Attrs, Facts], TensorType]
 
 def infer_float_unary(types: Sequence[TensorType], attrs: Attrs, facts: Facts) -> TensorType:
     if not is_float(types[0].dtype):
-        raise CleaveError(f"needs a floating-point operand, not {types[0].dtype}", notes=("insert cleave.cast",))
+        raise CleaveError(f"needs a floating-point operand, not {types[0].dtype}", notes=(INSERT_CAST,))
     return types[0]
 
 

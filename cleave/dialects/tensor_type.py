@@ -99,10 +99,13 @@ def require_same_size(name: str, one: Size, other: Size, where: str, facts: Fact
         )
 
 
+INSERT_CAST = "insert cleave.cast"
+
+
 def require_one_dtype(types: Sequence[TensorType]) -> str:
     dtypes = {t.dtype for t in types}
     if len(dtypes) != 1:
         raise CleaveError(
-            f"operands have different element types: {', '.join(t.dtype for t in types)}", notes=("insert cleave.cast",)
+            f"operands have different element types: {', '.join(t.dtype for t in types)}", notes=(INSERT_CAST,)
         )
     return types[0].dtype

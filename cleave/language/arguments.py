@@ -54,8 +54,16 @@ def _misfit(name: str, signature: inspect.Signature, problem: str, given: Iterab
     unknown = [] if open_ended else [key for key in given if key not in signature.parameters]
     text = f"there is no argument '{unknown[0]}'" if unknown else problem
     notes = dict.fromkeys(_OF_OTHERS[key] for key in unknown if key in _OF_OTHERS)
-    written = ", ".join(map(_written, parameters))
-    return CleaveError(f"{called}: {text}", caller(), (f"it is {called}({written})", *notes))
+    return CleaveError(f"{called}: {text}", caller(), (f"it is {_call(called, parameters)}", *notes))
+
+
+def written(name: str, signature: inspect.Signature) -> str:
+    """How a function of the module is called."""
+    return _call(f"cleave.{name}", signature.parameters.values())
+
+
+def _call(called: str, parameters: Iterable[inspect.Parameter]) -> str:
+    return f"{called}({', '.join(map(_written, parameters))})"
 
 
 def _written(parameter: inspect.Parameter) -> str:

@@ -12,11 +12,10 @@ from typing import Any
 from cleave.dialects.dims import Dim, Size, parse
 from cleave.dialects.graph import GraphBuilder
 from cleave.dialects.tensor_type import is_float
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, a_kind_of
 from cleave.language.annotations import Dtype, dtype_of
 from cleave.language.arguments import checked
 from cleave.language.places import caller, mlir_location
-from cleave.language.refusals import kind_of
 from cleave.language.tensor import (
     Names,
     Tensor,
@@ -105,7 +104,7 @@ def where(condition: Tensor, a: Any, b: Any) -> Tensor:
     """``a`` where the condition holds, ``b`` elsewhere; the operand that is not taken does not matter, be it NaN."""
     if not isinstance(condition, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CleaveError(
-            f"the condition is a {kind_of(condition)}, no tensor of the function that is traced", caller()
+            f"the condition is {a_kind_of(condition)}, no tensor of the function that is traced", caller()
         )
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     dtype = common_type(*tensors) if tensors else "f32"

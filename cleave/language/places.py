@@ -9,7 +9,9 @@ from pathlib import Path
 from cleave.errors import CleaveError
 
 _PACKAGE = Path(__file__).parents[1]
-_INTERNAL = tuple(str(_PACKAGE / part) for part in ("language", "dialects", "runtime", "function.py"))
+_INTERNAL = tuple(
+    str(_PACKAGE / part) for part in ("language", "dialects", "runtime", "function.py", "frontend.py", "arguments.py")
+)
 
 
 def caller() -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, a_kind_of
 from cleave.language.places import caller
 
 _REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
@@ -22,6 +24,12 @@ _CALLED_OTHERWISE = {
     "var": "cleave.variance",
 }
 """What other libraries' functions are here, where the name is another one."""
+OTHER_DTYPES = {
+    "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float64": "f64",
+    "double": "f64", "float8_e4m3fn": "f8E4M3FN", "float8_e5m2": "f8E5M2", "bool": "i1", "int8": "i8", "int16": "i16",
+    "int32": "i32", "int": "i32", "int64": "i64", "long": "i64",
+}  # fmt: skip
+"""What NumPy and PyTorch call element types."""
 _OPERATORS_OF_TORCH = ("add", "sub", "mul", "div", "true_divide", "pow", "rsub", "lt", "le", "gt", "ge", "eq", "ne")
 _PARTS = "x.slice(...) takes a part of a dim, x.gather(...) the elements at positions"
 _FUNCTIONS = "docs/python.md lists the functions of tensors, such as cleave.exp"
@@ -30,12 +38,12 @@ _SHIFT = "multiply or divide by a power of two"
 _ROUND = 'astype("i32") rounds toward zero'
 _BY_NAME = "dims are found by name, wherever they stand: rename, split and merge make others"
 _SIZES = 'x.dims has the names of dims, cleave.size("m") is the size of one, cleave.size("m*n") of two'
-_TYPES = 'x.astype("f32") changes the type'
+CHANGE_TYPE = 'x.astype("f32") changes the type'
 _ATTRIBUTES = {
     **dict.fromkeys(("T", "mT", "transpose", "permute", "view", "reshape", "flatten", "swapaxes"), _BY_NAME),
     **dict.fromkeys(("unsqueeze", "squeeze", "expand", "broadcast_to"), "ops broadcast along dims that they have not"),
     **dict.fromkeys(("shape", "size", "ndim", "numel"), _SIZES),
-    **dict.fromkeys(("float", "half", "bfloat16", "double", "to", "type", "int", "bool"), _TYPES),
+    **dict.fromkeys(("float", "half", "bfloat16", "double", "to", "type", "int", "bool"), CHANGE_TYPE),
 }
 """What arrays of other libraries have, and what does it here."""
 _INLINE = "call the plain Python function, as in f.__wrapped__(x): it adds its ops, and no rounding of its annotation"
@@ -55,7 +63,7 @@ def no_function_of_torch(name: str, operands: Sequence[Any]) -> CleaveError:
     plain = name.removeprefix("special_")
     others = [operand for operand in operands if type(operand).__module__.partition(".")[0] == "torch"]
     if others and (name.startswith("__") or name in _OPERATORS_OF_TORCH):
-        return CleaveError(f"a {kind_of(others[0])} beside a tensor of a traced function", caller(), (AS_ARGUMENT,))
+        return CleaveError(f"{a_kind_of(others[0])} beside a tensor of a traced function", caller(), (AS_ARGUMENT,))
     note = "write an operator, as in x + y" if name in _OPERATORS_OF_TORCH else _instead_of(plain)
     return CleaveError(f"torch.{name} takes no tensors of a traced function", caller(), (note,))
 
@@ -66,12 +74,27 @@ class NoAttribute(CleaveError, AttributeError):
 
 BOOLEANS_JOINED = "comparisons are joined by & and |, each in parentheses: (a <= b) & (c > 3)"
 AS_ARGUMENT = "make it an argument of the function"
+DECORATED = "make it an argument of a function that cleave.jit decorates"
 
 
-def kind_of(value: Any) -> str:
-    """The name of its type; with the library's where that is another one's tensor."""
-    kind = type(value)
-    return f"{kind.__module__.partition('.')[0]}.Tensor" if kind.__name__ == "Tensor" else kind.__name__
+def _as_function(name: str) -> str:
+    """How a function of the module is called; empty if it is none."""
+    import cleave
+    from cleave.language import functions
+    from cleave.language.arguments import written
+
+    function = getattr(functions, name, None) if name in cleave.__all__ else None
+    return f"it is a function: {written(name, inspect.signature(function))}" if function else ""
+
+
+def other_name(name: str) -> str:
+    """What something is called here that the module has not: ``; did you mean f16?``; empty where nothing is near."""
+    import cleave
+
+    if name in _CALLED_OTHERWISE:
+        return f"; use {_CALLED_OTHERWISE[name]}"
+    near = [OTHER_DTYPES[name]] if name in OTHER_DTYPES else difflib.get_close_matches(name, cleave.__all__, 1)
+    return "".join(f"; did you mean {each}?" for each in near)
 
 
 def _instead_of(name: str, method: str = "") -> str:
@@ -123,7 +146,7 @@ class Refusals:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # which Python and other libraries ask for
             raise AttributeError(name)
-        note = _ATTRIBUTES.get(name, _FUNCTIONS)
+        note = _ATTRIBUTES.get(name) or _as_function(name) or _FUNCTIONS
         raise NoAttribute(f"tensors of a traced function have no '{name}'", caller(), (note,))
 
     def __matmul__(self, other: Any) -> NoReturn:

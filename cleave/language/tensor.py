@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from cleave.dialects.graph import GraphBuilder, Value
-from cleave.dialects.tensor_type import is_float
-from cleave.errors import CleaveError
+from cleave.dialects.tensor_type import INSERT_CAST, is_float
+from cleave.errors import CleaveError, a_kind_of
 from cleave.language.annotations import Dtype, dtype_of
 from cleave.language.arguments import checked
 from cleave.language.places import caller, mlir_location
-from cleave.language.refusals import AS_ARGUMENT, BOOLEANS_JOINED, Refusals, kind_of, no_function_of_numpy, no_matmul
+from cleave.language.refusals import (
+    AS_ARGUMENT,
+    BOOLEANS_JOINED,
+    CHANGE_TYPE,
+    DECORATED,
+    Refusals,
+    no_function_of_numpy,
+    no_matmul,
+)  # fmt: skip
 
 Names = str | Sequence[str]
 """Of dims: "m n", or a list of them."""
@@ -209,7 +217,7 @@ def names_in(dims: Names) -> list[str]:
     """CleaveError, at the line of the function that is traced, for what are no names."""
     names: Any = dims.split() if isinstance(dims, str) else dims
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in cast(Sequence[Any], names)):
-        raise CleaveError(f"{dims!r} are no names of dims", caller(), ('dims have names, as in "m n"',))
+        raise CleaveError(f"{dims!r}: names of dims are texts", caller(), ('dims have names, as in "m n"',))
     return list(cast(Sequence[str], names))
 
 
@@ -223,7 +231,12 @@ def name_in(dim: str) -> str:
 def require_tensors(*operands: Any) -> None:
     for operand in operands:
         if not isinstance(operand, Tensor):
-            raise CleaveError(f"a {kind_of(operand)} is no tensor of the function that is traced", caller())
+            raise _no_tensor(operand)
+
+
+def _no_tensor(operand: Any) -> CleaveError:
+    notes = (DECORATED,) if hasattr(operand, "shape") else ()
+    return CleaveError(f"{a_kind_of(operand)} is no tensor of the function that is traced", caller(), notes)
 
 
 def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) -> Tensor:
@@ -233,14 +246,19 @@ def apply(op: str, *operands: Tensor, dtype: str | None = None, **attrs: Any) ->
     if any(operand.builder is not builder for operand in operands):
         raise CleaveError("tensors of two different functions are combined", location)
     values = [operand.value for operand in operands]
-    return Tensor(builder, builder.op(op, *values, dtype=dtype, location=mlir_location(location), **attrs))
+    try:
+        return Tensor(builder, builder.op(op, *values, dtype=dtype, location=mlir_location(location), **attrs))
+    except CleaveError as error:
+        if INSERT_CAST not in error.notes:
+            raise
+        raise CleaveError(f"'{op}' {error.message}", location, (CHANGE_TYPE,)) from None
 
 
 def pointwise(op: str, *operands: Any, **attrs: Any) -> Tensor:
     """An op on elements; numbers become constants, narrow floats are widened to f32."""
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if not tensors:
-        raise CleaveError(f"{op} needs at least one tensor", caller())
+        raise _no_tensor(operands[0])
     common = _common([tensor.value.dtype for tensor in tensors])
     return apply(op, *(as_tensor(operand, tensors[0].builder, common) for operand in operands), **attrs)
 
@@ -283,7 +301,7 @@ def as_tensor(operand: Any, builder: GraphBuilder, dtype: str) -> Tensor:
     if isinstance(number, (bool, int, float)):
         return constant(builder, number, dtype)
     notes = (AS_ARGUMENT,) if hasattr(operand, "shape") else ()
-    raise CleaveError(f"a {kind_of(operand)} is neither a tensor nor a number", caller(), notes)
+    raise CleaveError(f"{a_kind_of(operand)} is neither a tensor nor a number", caller(), notes)
 
 
 def _boolean(tensor: Tensor) -> Tensor:

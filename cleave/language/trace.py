@@ -16,6 +16,7 @@ from cleave.language.tensor import Tensor
 
 OF_CALLS = ("sizes", "stream")
 """What calls of functions take by name, which no tensor can be given by."""
+_FACTS = ('as in facts=["n = 16*n16"]',)
 _BUILDER: ContextVar[GraphBuilder | None] = ContextVar("cleave_builder", default=None)
 
 
@@ -35,7 +36,7 @@ def trace(function: Callable[..., Any], facts: Sequence[str] = ()) -> Graph:
     What it returns, a tensor or a tuple of them, is cast to and ordered as the annotation of the result says, if there
     is one. CleaveError, at the line of the function, for a parameter without annotation and for ops that do not fit.
     """
-    where = _place(function)
+    where = place_of_function(function)
     builder = _builder(function.__name__, facts, where)
     annotations = _annotations(function, where)
     tensors = [
@@ -75,7 +76,9 @@ def fact_texts(facts: Sequence[str]) -> tuple[str, ...]:
     """One fact or a list of them; CleaveError for anything else."""
     texts = [facts] if isinstance(facts, str) else facts
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CleaveError(f"facts={facts!r}: a list of texts", notes=('as in facts=["n = 16*n16"]',))
+        raise CleaveError(f"facts={facts!r}: a list of texts", notes=_FACTS)
+    if not all(text.strip() for text in texts):
+        raise CleaveError(f"facts={facts!r}: a fact is not empty", notes=_FACTS)
     return tuple(texts)
 
 
@@ -122,9 +125,12 @@ def _outputs(results: Any, annotation: Any, where: str) -> list[Tensor]:
     tensors = list(results) if isinstance(results, (tuple, list)) else [results]
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise CleaveError("the function returns something else than tensors", where)
-    wanted = list(get_args(annotation)) if get_origin(annotation) is tuple else [annotation] * len(tensors)
+    same = 1 if isinstance(annotation, TensorAnnotation) else len(tensors)
+    wanted = list(get_args(annotation)) if get_origin(annotation) is tuple else [annotation] * same
     if len(wanted) != len(tensors):
-        raise CleaveError(f"the function returns {len(tensors)} tensors, its annotation says {len(wanted)}", where)
+        count = f"{len(tensors)} tensor{'s' * (len(tensors) != 1)}"
+        notes = ('several results are a tuple, annotated as tuple[f16["m k"], f32["m"]]',)
+        raise CleaveError(f"the function returns {count}, its annotation says {len(wanted)}", where, notes)
     return [_as_annotated(tensor, type_, where) for tensor, type_ in zip(tensors, wanted, strict=True)]
 
 
@@ -161,6 +167,7 @@ def _check_sizes(tensor: Tensor, annotation: TensorAnnotation, where: str) -> No
             raise CleaveError(f"the size of '{name}' in the result is {extent}, its annotation says {size}", where)
 
 
-def _place(function: Callable[..., Any]) -> str:
+def place_of_function(function: Callable[..., Any]) -> str:
+    """``file:line:1`` of its first line."""
     code = inspect.unwrap(function).__code__
     return f"{code.co_filename}:{code.co_firstlineno}:1"

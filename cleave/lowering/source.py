@@ -10,7 +10,7 @@ from typing import Any
 from cleave.bindings import MLIRError, context, ir
 from cleave.dialects.facts import Facts
 from cleave.dialects.graph import Graph
-from cleave.errors import CleaveError, Position
+from cleave.errors import CleaveError, Position, a_kind_of
 from cleave.lowering.run_functions import entry
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.functions import name_of
@@ -38,7 +38,7 @@ def text_of(source: Any) -> str:
             raise CleaveError(f"cannot read {source}: {getattr(error, 'strerror', error)}") from None
     if isinstance(source, str) or type(source).__name__ == "Module":
         return _located(str(source), TEXT)
-    raise CleaveError(f"a {type(source).__name__} is no program", notes=("give a graph, MLIR, or the path of a file",))
+    raise CleaveError(f"{a_kind_of(source)} is no program", notes=("give a graph, MLIR, or the path of a file",))
 
 
 def _located(text: str, file: str) -> str:

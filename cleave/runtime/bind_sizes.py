@@ -121,9 +121,19 @@ def _bind(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> bool:
     if value is None:
         return False
     if value < 0:
-        raise CleaveError(f"dimension '{dim.name}' of {tensor} is {extent}, but {size} is that for no '{unknown[0]}'")
+        why = _not_reached(sizes, dim, size, unknown[0])
+        raise CleaveError(f"dimension '{dim.name}' of {tensor} is {extent}, {why}")
     sizes.add({unknown[0]: value}, tensor)
     return True
+
+
+def _not_reached(sizes: Sizes, dim: Dim, size: Size, symbol: str) -> str:
+    """Why no value of a symbol gives what a dim's size is to be."""
+    start, step, two = (size.evaluate({**sizes.values, symbol: value}) for value in range(3))
+    if start or two != 2 * step:
+        return f"but {size} is that for no '{symbol}'"
+    fact = f"{dim.name} = {size}" if size is dim.size else f"fact {dim.size} = {size}"
+    return f"which is not a multiple of {step} ({fact})"
 
 
 def _disagreement(sizes: Sizes, tensor: str, dim: Dim, extent: int) -> CleaveError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, a_kind_of
 from cleave.runtime.cuda_driver import Driver
 from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
 from cleave.runtime.layout import Layout
@@ -56,7 +56,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def _interface(name: str, value: Any) -> Any:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
-        raise CleaveError(f"{name} is a {type(value).__name__}, which is no tensor on a GPU")
+        raise CleaveError(f"{name} is {a_kind_of(value)}, which is no tensor on a GPU")
     return interface
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, a_kind_of
 from cleave.runtime.layout import Layout
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
@@ -46,7 +46,7 @@ def is_on_host(value: Any) -> bool:
         return False
     if hasattr(value, "__array_interface__"):
         return True
-    raise CleaveError(f"a {type(value).__name__} is no tensor", notes=(_TENSORS,))
+    raise CleaveError(f"{a_kind_of(value)} is no tensor", notes=(_TENSORS,))
 
 
 def on_host(number: int, value: Any) -> Any:
@@ -100,7 +100,7 @@ def _given_out(number: int, value: Any, how: Callable[[Any], Any]) -> Any:
     try:
         return how(value)
     except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # a library's own choice
-        text = f"argument {number}, a {type(value).__name__}, does not give out its memory: {error}"
+        text = f"argument {number}, {a_kind_of(value)}, does not give out its memory: {error}"
         raise CleaveError(text, notes=(_TENSORS,)) from None
 
 

@@ -24,6 +24,8 @@ TIMES = "added to a CUDA graph"
 """How they are taken (``timing``); those of another way are not compared."""
 _BUSY = 30.0
 """Seconds to wait for another process's transaction."""
+_MAGIC = b"SQLite format 3\0"
+"""With which SQLite's files begin; an empty one is a database, too."""
 _TABLES = """
 create table measured (
     key text not null, candidate text not null, microseconds real, refused text not null,
@@ -55,6 +57,17 @@ def has_results(path: str | os.PathLike[str], function: str) -> bool:
     text = f"there are no tuning results at {path}: the cost model decides"
     warnings.warn(f"{text}; cleave-tune --store FILE or {function}.tune(...) makes them", stacklevel=6)
     return False
+
+
+def check_kind(path: str | os.PathLike[str]) -> None:
+    """CleaveError where the file, which is there, is no database, without a change to it."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise CleaveError(f"{path} is no file of tuning results: {error.strerror}") from None
+    if start not in (b"", _MAGIC):
+        raise CleaveError(f"{path} is no file of tuning results: file is not a database")
 
 
 class Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import cleave
 from cleave import CleaveError, Function, Package, f16
 from cleave.language.trace import OF_CALLS
+from cleave.tuner.store import Store
 
 X, W = np.ones((5, 32), np.float16), np.ones((32, 24), np.float16)
 
@@ -55,6 +57,59 @@ def test_what_a_call_does_not_take_is_refused(call: str, message: str) -> None:
     with pytest.raises(CleaveError) as caught:
         eval(call, {"f": product, "cleave": cleave})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"superopt": "yes"}, "superopt='yes': either True or False"),
+        ({"superopt": {"kep": 3}}, "superopt={'kep': 3}: either True or False"),
+        ({"warp_specialise": "x"}, "warp_specialise='x': True, False or None"),
+        ({"library": "yes"}, "library='yes': True, False or None"),
+        ({"schedule": "split"}, "schedule='split': a dictionary of options"),
+        ({"tuned": 3}, "tuned=3: the path of a file of tuning results"),
+        ({"tuned": __file__}, "is no file of tuning results: file is not a database"),
+        ({"tuned": str(Path(__file__).parent)}, "is no file of tuning results: Is a directory"),
+        ({"sizes": {"m": 16}}, "sizes={'m': 16}: a list of dictionaries"),
+        ({"static": "q"}, "product has no size 'q'"),
+        ({"static": 3}, "static=3: names of sizes"),
+        ({"facts": "n = "}, "a side of the fact is missing"),
+        ({"facts": ["n = 16*j", "n = 3"]}, "the facts contradict each other"),
+        ({"facts": ["q = 16*j"]}, "the fact 'q = 16*j' is about no size of product"),
+        ({"facts": ""}, "facts='': a fact is not empty"),
+        ({"empty_rows": "nan"}, "empty_rows='nan': either 'zero' or None"),
+    ],
+)
+def test_options_that_are_none_are_refused_at_their_line(options: dict[str, Any], message: str) -> None:
+    for make in (cleave.jit, cleave.compile):
+        source: Any = product.__wrapped__ if make is cleave.jit else product.source  # type: ignore[attr-defined]
+        with pytest.raises(CleaveError) as caught:
+            make(source, **options)
+        assert message in str(caught.value) and str(caught.value).startswith(f"{__file__}:")
+
+
+def test_a_file_of_results_may_be_there_or_not_yet(tmp_path: Path) -> None:
+    Store(tmp_path / "ours")
+    (tmp_path / "empty").touch()
+    for name in ("ours", "empty", "none"):
+        cleave.jit(product.__wrapped__, tuned=tmp_path / name)  # type: ignore[attr-defined]
+    assert not (tmp_path / "none").exists() and not (tmp_path / "empty").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sofmax", "module 'cleave' has no attribute 'sofmax'; did you mean softmax?"),
+        ("matmul", "module 'cleave' has no attribute 'matmul'; use cleave.contract(x, y, over=...)"),
+        ("float16", "module 'cleave' has no attribute 'float16'; did you mean f16?"),
+        ("bool", "module 'cleave' has no attribute 'bool'; did you mean i1?"),
+        ("wholly_other", "module 'cleave' has no attribute 'wholly_other'"),
+    ],
+)
+def test_names_that_the_module_has_not(name: str, message: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(cleave, name)
+    assert str(caught.value).startswith(message)
 
 
 def test_what_calls_take_beside_tensors_is_no_name_of_a_parameter() -> None:

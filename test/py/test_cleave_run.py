@@ -159,7 +159,7 @@ def test_facts_bound_the_sizes_that_are_chosen() -> None:
     assert sizes["m"] <= 8
     shapes = json.loads(succeed("--json", "--no-superopt", "--sizes=n=32", text=facts))["inputs"]["arrays"]
     assert shapes[1]["shape"] == [32]
-    assert "is 33, but 16*p is that for no 'p'" in fail("--sizes=n=33", text=facts)
+    assert "is 33, which is not a multiple of 16 (fact n = 16*p)" in fail("--sizes=n=33", text=facts)
     assert "requires m <= 8" in fail("--sizes=m=9", text=facts)
 
 

@@ -324,7 +324,7 @@ BARE = "func.func @%s(%%x: tensor<2xf32>) -> tensor<2xf32> { return %%x : tensor
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: cleave.jit(3), "a int is no function to trace"),  # type: ignore[arg-type]
+        (lambda: cleave.jit(3), "an int is no function to trace"),  # type: ignore[arg-type]
         (lambda: cleave.jit(statc="d"), "has no argument 'statc'; did you mean static[?]"),  # type: ignore[call-arg]
         (lambda: cleave.compile("", fact=()), "has no argument 'fact'(?s:.*)source, function, facts"),  # type: ignore[call-arg]
         (lambda: cleave.compile(f"{BARE % 'f'}{BARE % 'g'}"), "choose one with function=NAME(?s:.*)functions: f, g"),

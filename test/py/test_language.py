@@ -233,7 +233,7 @@ def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
         (_nothing, "something else than tensors"),
         (_no_condition, "the condition is a bool, no tensor"),
         (_huge, "too large for f32"),
-        (_array, "a ndarray is neither a tensor nor a number"),
+        (_array, "an ndarray is neither a tensor nor a number"),
         (_member, "a tensor has no truth value"),
     ],
 )
@@ -306,6 +306,34 @@ def test_a_negative_size() -> None:
 
     with pytest.raises(CleaveError, match="the size of 'n' is -1"):
         cleave.jit(f)
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ("m=-3", "the size of 'm' is -3; sizes are at least 0"),
+        ("m=", "the dim 'm=' of f16['m='] has no size\nnote: 'm' alone is of any size"),
+        ("4 4", "the dim '4' of f16['4 4'] has no name\nnote: a size has a name, too: 'm=4'"),
+        ("m=2 * n", "the dim '*' of f16['m=2 * n'] has no name"),
+        ("m=2*", "cannot read the size"),
+    ],
+)
+def test_dims_that_are_none(dims: str, message: str) -> None:
+    with pytest.raises(CleaveError) as caught:
+        f16[dims]
+    assert message in str(caught.value) and str(caught.value).startswith(f"{__file__}:")
+
+
+def test_results_are_as_many_as_their_annotation() -> None:
+    def two(x: f32["m n"]) -> f32["m n"]:
+        return x, x
+
+    def one(x: f32["m n"]) -> tuple[f32["m n"], f32["m n"]]:
+        return x + 1
+
+    for function, counts in ((two, "2 tensors, its annotation says 1"), (one, "1 tensor, its annotation says 2")):
+        with pytest.raises(CleaveError, match=f"the function returns {counts}\nnote: several results are a tuple"):
+            cleave.jit(function)
 
 
 # --- numbers beside tensors of integers ------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: st
         (lambda x, i: x / cleave.size(5), "5 is no name of a dim"),
         (lambda x, i: x / cleave.size("m +"), "expected a number, a name or '('"),
         (lambda x, i: x / m, "no variable 'm'\nnote: cleave.size(\"m\") is the size"),  # pyright: ignore
-        (lambda x, i: x.sum(-1), '-1 are no names of dims\nnote: dims have names, as in "m n"'),
+        (lambda x, i: x.sum(-1), '-1: names of dims are texts\nnote: dims have names, as in "m n"'),
         (lambda x, i: x.max(), "x.max: missing a required argument: 'over'\nnote: it is x.max(over)"),
         (lambda x, i: x.sum(axis=-1), "no argument 'axis'\nnote: it is x.sum(over)\nnote: dims have names"),
         (lambda x, i: cleave.softmax(x, dim=-1), "cleave.softmax(x, over)\nnote: dims have names"),
@@ -151,8 +151,15 @@ def test_numbers_that_the_type_has_not(function: Callable[..., Any], message: st
         (lambda x, i: x * cleave.mean(2.0, "m"), "a float is no tensor of the function"),
         (lambda x, i: x * cleave.rms_norm(2.0, "m"), "a float is no tensor of the function"),
         (lambda x, i: cleave.where(x > 0, x, "0"), "a str is neither a tensor nor a number"),
-        (lambda x, i: cleave.where(x > 0, x, np.zeros(5)), "a ndarray is neither a tensor nor a number"),
+        (lambda x, i: cleave.where(x > 0, x, np.zeros(5)), "an ndarray is neither a tensor nor a number"),
         (lambda x, i: cleave.where(i > 0, i, np.float32(0.5)), "0.5 is a float beside"),
+        (lambda x, i: cleave.exp(i), "'exp' needs a floating-point operand, not i32\nnote: x.astype(\"f32\") changes"),
+        (lambda x, i: x.softmax("m"), "have no 'softmax'\nnote: it is a function: cleave.softmax(x, over)"),
+        (lambda x, i: x.f32, "have no 'f32'\nnote: docs/python.md lists"),
+        (lambda x, i: x.astype("float16"), "there is no element type 'float16'; did you mean 'f16'?"),
+        (lambda x, i: x.astype(np.float32), "there is no element type 'float32'; did you mean 'f32'?"),
+        (lambda x, i: cleave.where(True, x, 0), "the condition is a bool, no tensor"),
+        (lambda x, i: cleave.exp(2), "an int is no tensor of the function"),
     ],
 )  # fmt: skip
 def test_what_tensors_have_not_is_said_at_its_line(function: Callable[..., Any], message: str) -> None:
@@ -281,3 +288,10 @@ def test_a_name_that_is_taken() -> None:
         (added, "another"),
     ):
         _assert_refused_at(f, f.__code__.co_firstlineno + 1, f"note: choose {text}")
+
+
+def test_functions_of_tensors_take_no_arrays() -> None:
+    for function in (lambda x: cleave.exp(x), lambda x: cleave.softmax(x, over="m")):
+        with pytest.raises(CleaveError) as caught:
+            function(np.zeros(5))
+        assert "an ndarray is no tensor of the function that is traced\nnote: make it an argument" in str(caught.value)
