@@ -70,6 +70,19 @@ def test_a_sum_of_everything() -> None:
     np.testing.assert_allclose(compiled(inputs, {"s": 5})[0], expected, atol=1e-3)
 
 
+def test_parts_go_through_one_tile_each() -> None:
+    """Alone a block of this product goes through several tiles of rows; it combines its share of only one."""
+    b = GraphBuilder("squares")
+    y = b.contract(b.input("m d=64", "f16"), b.input("d n", "f16"), over=["d"], dtype="f32")
+    graph, sizes = b.build(y, b.reduce(b.mul(y, y), kind="sum", over=["n"])), {"m": 1024, "n": 4096}
+    assert schedule(graph, ScheduleOptions(sizes=sizes)).candidates[0][0].tiling.coarsened
+    compiled = compile_graph(graph, options=ScheduleOptions(sizes=sizes, combine="share"))
+    assert [launch.cooperative for launch in compiled.plan.launches] == [True, False, False]
+    inputs = arrays(graph, {"m": 300, "n": 70})
+    for actual, expected in zip(compiled(inputs), reference(graph, inputs, "f64"), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-5 * np.abs(expected).max())
+
+
 def test_an_empty_sum() -> None:
     compiled = compile_graph(graphs.split_matmul(), options=SHARE)
     inputs = arrays(graphs.split_matmul(), {"m": 3, "n": 5, "k": 0})
