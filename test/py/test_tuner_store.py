@@ -93,3 +93,11 @@ def test_a_key_changes_with_everything(tmp_path: Path) -> None:
         (*base[:4], {"triton": "3.7"}),
     ]
     assert len({key_of(*each) for each in (base, *changed)}) == 6
+
+
+def test_times_taken_in_another_way_are_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ("source", {"m": 1}, {"split": True}, "H200", {"triton": "3.6"})
+    store = Store(tmp_path / "tuned.sqlite")
+    store.record(key_of(*said), "a", Measured(3.0))
+    monkeypatch.setattr("cleave.tuner.store.TIMES", "between events")
+    assert store.measured(key_of(*said)) == {}
