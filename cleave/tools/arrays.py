@@ -38,7 +38,9 @@ def read_arrays(path: str, specs: Sequence[TensorSpec]) -> list[Array]:
     except OSError as error:
         raise CleaveError(f"cannot read: {error.strerror or error}", path) from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else " ".join(str(error).split())
+        reason = " ".join(str(error).split())
+        if "allow_pickle" in reason:  # which NumPy says of whatever it does not know
+            reason = "it holds Python objects" if zipfile.is_zipfile(path) else "it is no zip archive"
         raise CleaveError(f"this is no {SUFFIX} file of plain arrays: {reason}", path) from None
 
 

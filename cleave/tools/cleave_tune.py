@@ -90,10 +90,11 @@ def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     from cleave.runtime.layout import shape_of
     from cleave.tuner.timing import torch_on_gpu
 
-    torch, plan = torch_on_gpu(), function.signature
+    plan = function.signature
     bound = Sizes(plan.facts)
     bound.add({**plan.extents, **sizes}, "the given sizes")
     shapes = [shape_of(spec, bound) for spec in plan.arguments]
+    torch = torch_on_gpu()
     generator = torch.Generator(device="cuda").manual_seed(0)
     return [_drawn(torch, spec.dtype, shape, generator) for spec, shape in zip(plan.arguments, shapes, strict=True)]
 

@@ -360,7 +360,10 @@ def test_files_that_are_no_arrays(damage: str, tmp_path: Path) -> None:
     else:
         data = path.read_bytes()
         path.write_bytes({"text": b"not arrays", "truncated": data[: len(data) // 2], "empty": b""}[damage])
-    assert f"{path}: error: " in fail("--inputs", path, text=ADD)
+    message = fail("--inputs", path, text=ADD)
+    assert f"{path}: error: " in message and ("no .npz file of plain arrays: it is no zip" in message) == (
+        damage == "text"
+    )
 
 
 @pytest.mark.parametrize(("text", "message"), [

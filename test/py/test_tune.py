@@ -14,7 +14,7 @@ from cleave.errors import CleaveError
 from cleave.language.annotations import f16
 from cleave.runtime.package import Package
 from cleave.tools import cleave_bench
-from cleave.tools.cleave_tune import main
+from cleave.tools.cleave_tune import _parser, _tune, main
 from cleave.tuner.store import Measured, Store
 from cleave.tuner.tune import fastest, tune
 
@@ -115,3 +115,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             start(["--version"])
         assert ended.value.code == 0 and capsys.readouterr().out == f"{tool} {cleave.__version__}\n"
+
+
+@pytest.mark.parametrize(("sizes", "message"), [("", "no argument gives size 'm' a value"), ("m=-3", "is no size")])
+def test_sizes_are_looked_at_before_the_gpu(sizes: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "in.mlir").write_text(product.source)
+    flags = ["--sizes", sizes, "--store", str(tmp_path / "tuned")]
+    with pytest.raises(CleaveError, match=message):
+        _tune(_parser().parse_args([str(tmp_path / "in.mlir"), *flags]))
