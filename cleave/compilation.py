@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from cleave.dialects.dims import Dim
+from cleave.dialects.dims import Dim, Facts
 from cleave.errors import CleaveError
 from cleave.runtime.pitched import Layouts, Parts
 
@@ -134,6 +134,16 @@ class Compilation:
             if "cleave.cost" in op.operation.attributes
         ]
         return "".join(f"{row}\n" for row in rows)
+
+    def assumed(self, sizes: Sizes) -> str:
+        """A line that says which sizes are not among these, and what is assumed of them; empty where all are."""
+        from cleave.runtime.pitched import argument_symbols
+        from cleave.schedule.scheduler import DEFAULT_SIZE
+
+        plan = self.signature
+        known = {*sizes, *plan.extents, *Facts.parse(plan.facts).definitions}
+        unknown = sorted(argument_symbols(plan.arguments) - known)
+        return f"not given, taken to be {DEFAULT_SIZE}: {', '.join(unknown)}\n" if unknown else ""
 
     @cached_property
     def known_sizes(self) -> frozenset[str]:

@@ -101,6 +101,13 @@ class Function:
     def __repr__(self) -> str:
         return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
 
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are. CleaveError for one that none was made of, which has no name."""
+        if not hasattr(self, "__wrapped__"):
+            notes = ("f.package(...) is pickled, and cleave.compile(f.source) makes it again",)
+            raise CleaveError(f"{self.name} is no function of a module, which would be pickled by name", notes=notes)
+        return cast(Any, self).__qualname__
+
     def __call__(self, /, *tensors: Any, sizes: Sizes | None = None, stream: int | None = None, **named: Any) -> Any:
         """The results for PyTorch's tensors, NumPy's arrays or anything with DLPack, of the same kind; one or a tuple.
 
@@ -217,20 +224,11 @@ class Function:
         function, rest = self._static_in(sizes)
         if function is not self:
             return function.explain(**rest)
-        text = io.StringIO(self._assumed(sizes) + self._compilation.alternatives())
+        text = io.StringIO(self._compilation.assumed(sizes) + self._compilation.alternatives())
         text.seek(0, io.SEEK_END)
         with contextlib.redirect_stderr(text):
             self._compilation.lowered(sizes, explain=True)
         return text.getvalue() + self._launched(sizes)
-
-    def _assumed(self, sizes: Sizes) -> str:
-        from cleave.runtime.pitched import argument_symbols
-        from cleave.schedule.scheduler import DEFAULT_SIZE
-
-        plan = self.signature
-        known = {*sizes, *plan.extents, *Facts.parse(plan.facts).definitions}
-        unknown = sorted(argument_symbols(plan.arguments) - known)
-        return f"not given, taken to be {DEFAULT_SIZE}: {', '.join(unknown)}\n" if unknown else ""
 
     def _launched(self, sizes: Sizes) -> str:
         """What calls of these sizes launch that is not the model's choice of kernels; empty where there is none."""

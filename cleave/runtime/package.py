@@ -245,6 +245,10 @@ class Package:
             "parts": variant.parts and variant.parts.to_json(),
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the file's contents: what has been called or loaded stays behind."""
+        return Package.from_bytes, (self.to_bytes(),)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""
         target = Path(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,17 @@ def test_what_calls_take_beside_tensors_is_no_name_of_a_parameter() -> None:
 def test_every_other_name_is_a_parameter(name: str) -> None:
     doubled = cleave.jit(_with_parameter(name))
     np.testing.assert_array_equal(doubled(**{name: X}), 2 * X)
+
+
+def test_functions_are_pickled_by_name_and_packages_whole() -> None:
+    assert pickle.loads(pickle.dumps(product)) is product and copy.deepcopy(product) is product
+    package = product.package("sm_90", sizes=[{"m": 16}])
+    again = pickle.loads(pickle.dumps(package))
+    assert again.to_bytes() == package.to_bytes()
+    np.testing.assert_array_equal(again(X, W), package(X, W))
+    for other in (cleave.compile(product.source), product.specialised(k=32)):
+        with pytest.raises(CleaveError, match=r"would be pickled by name\nnote: f.package\(...\) is pickled"):
+            pickle.dumps(other)
 
 
 def _with_parameter(name: str) -> Any:
