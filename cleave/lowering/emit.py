@@ -120,7 +120,7 @@ def _why_none(module: ir.Module) -> tuple[str, ...]:
         return ("kernels are there, but not lowered: run cleave-lower-to-triton",)
     return (
         "no function was scheduled into kernels: cleave-schedule does that, before cleave-lower-to-triton",
-        "remarks of the passes say why a function was left as it is",
+        "these passes remark why they leave a function as it is",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
@@ -107,9 +108,22 @@ def _is_supporting(op: ir.Operation) -> bool:
     return computes_nothing or op.name.startswith(_SUPPORTING)
 
 
+def _is_launch(op: ir.Operation) -> bool:
+    return op.name == "func.call" and "cleave.grid" in op.attributes
+
+
+def stage_of(module: ir.Module, func: ir.Operation) -> Literal["graph", "scheduled", "lowered"]:
+    """Whether the function launches kernels, and those are in Triton's IR, of which it sees no bodies."""
+    ops = [view.operation for view in func.regions[0].blocks[0].operations]
+    kernels = {ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in ops if _is_launch(op)}
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    if any(name_of(each) in kernels and each.regions[0].blocks for each in functions):
+        return "scheduled"
+    return "lowered" if kernels else "graph"
+
+
 def _is_foreign(op: ir.Operation) -> bool:
-    launch = op.name == "func.call" and "cleave.grid" in op.attributes
-    return not (launch or op.name.startswith("cleave.") or op.name == "func.return")
+    return not (_is_launch(op) or op.name.startswith("cleave.") or op.name == "func.return")
 
 
 def known_facts(func: ir.Operation) -> Facts:

@@ -35,18 +35,21 @@ def callees(op: ir.Operation) -> set[str]:
 def tensor_functions(module: ir.Module) -> list[list[ir.Operation]]:
     """The functions that are tensor graphs as a whole, each followed by its ``cleave.alternative_of``.
 
-    A function that holds other ops beside ours is left out, with a remark; one that holds none of ours, in silence.
+    A function that holds other ops is left out, with a remark at the first of them; what was scheduled, in silence.
     """
     groups: dict[str, list[ir.Operation]] = {}
     for op in module.body.operations:
         func = op.operation
         if func.name != "func.func" or not func.regions[0].blocks or "cleave.kernel" in func.attributes:
             continue
-        reason = _no_graph(func)
-        if reason is None:
+        if "cleave.alloc" in _op_names(func):
+            continue
+        found = _no_graph(func)
+        if found is None:
             groups.setdefault(_source_of(func), []).append(func)
-        elif reason:
-            diagnostics.remark(func.location, f"'{name_of(func)}' is left as it is: {reason}")
+        else:
+            at, reason = found
+            diagnostics.remark(at.location, f"'{name_of(func)}' is left as it is: {reason}")
     return list(groups.values())
 
 
@@ -57,20 +60,22 @@ def _source_of(func: ir.Operation) -> str:
     return ir.FlatSymbolRefAttr(func.attributes["cleave.alternative_of"]).value
 
 
-def _no_graph(func: ir.Operation) -> str | None:
-    """Why the function is no tensor graph; empty where that needs no word; None if it is one."""
-    names = [op.operation.name for op in func.regions[0].blocks[0].operations]
-    if len(func.regions[0].blocks) > 1 or "cleave.alloc" in names:
-        return ""
-    foreign = next((name for name in names if not name.startswith("cleave.") and name != "func.return"), None)
-    if foreign is not None:
-        if any(name.startswith("linalg.") for name in names):
-            return "its linalg ops have no named dimensions, which cleave-import-linalg gives to what it can raise"
-        ours = any(name.startswith("cleave.") for name in names)
-        return f"'{foreign}' is no op of a tensor graph" if ours else ""
-    block = func.regions[0].blocks[0]
+def _no_graph(func: ir.Operation) -> tuple[ir.Operation, str] | None:
+    """Why the function is no tensor graph, and where it is none; None if it is one."""
+    block, names = func.regions[0].blocks[0], _op_names(func)
+    foreign = [index for index, name in enumerate(names) if not name.startswith("cleave.") and name != "func.return"]
+    if any(name.startswith("linalg.") for name in names):
+        return func, "its linalg ops have no named dimensions, which cleave-import-linalg gives to what it can raise"
+    if foreign:
+        return block.operations[foreign[0]].operation, f"'{names[foreign[0]]}' is no op of a tensor graph"
     tensors = [*block.arguments, *block.operations[len(names) - 1].operands]
-    return None if tensors and all("#cleave.dims" in str(tensor.type) for tensor in tensors) else ""
+    if tensors and all("#cleave.dims" in str(tensor.type) for tensor in tensors):
+        return None
+    return func, "its arguments and results are not all tensors with named dimensions"
+
+
+def _op_names(func: ir.Operation) -> list[str]:
+    return [op.operation.name for op in func.regions[0].blocks[0].operations]
 
 
 def names_by_place(func: ir.Operation) -> dict[str, str]:

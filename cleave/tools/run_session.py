@@ -14,7 +14,7 @@ from cleave.errors import CleaveError, Position
 from cleave.lowering import run_functions
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.diagnostics import position_of
-from cleave.passes.functions import name_of, names_by_place
+from cleave.passes.functions import name_of, names_by_place, ops_inside
 from cleave.passes.graph_io import EMPTY_ROWS
 from cleave.passes.schedule import CHOSEN
 from cleave.passes.steps import Step
@@ -91,9 +91,22 @@ class RunSession(Session):
         func = run_functions.entry(module, self.run_options.function)
         position = position_of(func.location)
         try:
+            self._check_options(module, func)
             return self._run_job(Job(module, source, name_of(func)))
         except CleaveError as error:
             raise (error.at(position) if position else error) from None
+
+    def _check_options(self, module: ir.Module, func: ir.Operation) -> None:
+        """CleaveError for options that have no meaning at the stage that the input is at."""
+        options, stage = self.run_options, run_functions.stage_of(module, func)
+        if stage != "graph" and (options.alternative is not None or not options.superopt):
+            option = "--no-superopt" if options.alternative is None else "--alternative"
+            text = f"{option} chooses what is scheduled, and '{name_of(func)}' is scheduled"
+            raise CleaveError(text, notes=("take the module before --schedule",))
+        if stage == "lowered" and (options.check or options.stage == "reference"):
+            option = "--check" if options.check else "--stage=reference"
+            text = f"{option} needs the reference executor, which runs no module after --lower-to-triton"
+            raise CleaveError(text, notes=("take the module before --lower-to-triton",))
 
     def _run_job(self, job: Job) -> Report:
         options, module, source = self.run_options, job.module, job.source
@@ -129,7 +142,8 @@ class RunSession(Session):
     def _compile(self, job: Job) -> tuple[LaunchPlan, Mapping[str, str]]:
         """The rest of the default pipeline."""
         func, source = (run_functions.entry(each, job.function) for each in (job.module, job.source))
-        run_functions.check_compilable(func, names_by_place(source), ("--stage=reference runs any function",))
+        notes = ("--stage=reference runs it",) if self._has_reference(source) else ()
+        run_functions.check_compilable(func, names_by_place(source), notes)
         if self.run_options.superopt:
             self._pass(job, "cleave-superopt")
         job.alternatives = run_functions.alternatives_of(job.module, job.function)
@@ -230,6 +244,13 @@ class RunSession(Session):
         outputs = run(job.source, job.function, job.inputs, precision=cast(Any, precision), sizes=job.free)
         job.seconds[what] = time.perf_counter() - start
         return outputs
+
+    def _has_reference(self, source: ir.Operation) -> bool:
+        """Whether the reference executor has a rule for each op of the source."""
+        from cleave.reference.executor import RULES
+        from cleave.reference.machine import TERMINATORS
+
+        return all(op.name in RULES.keys() | TERMINATORS or op.name.startswith("linalg.") for op in ops_inside(source))
 
     def _check(self, job: Job, outputs: Sequence[Array]) -> list[CheckedOutput]:
         from cleave.reference.accuracy import compare

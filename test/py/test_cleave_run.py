@@ -213,10 +213,15 @@ def test_parts_of_an_empty_dim_are_not_what_the_message_speaks_of() -> None:
         assert "dimension 'n' is empty in in0, and the function requires 1 <= n" in err
 
 
-def test_lowered_kernels_have_no_source_to_check_against() -> None:
-    command = [sys.executable, "-m", "cleave.tools.cleave_opt", "--schedule", "--lower-to-triton"]
+@pytest.mark.parametrize(("option", "passes"), [
+    ("--alternative=0", ["--schedule"]), ("--no-superopt", ["--schedule"]),
+    ("--stage=reference", ["--schedule", "--lower-to-triton"]), ("--check", ["--schedule", "--lower-to-triton"]),
+])  # fmt: skip
+def test_options_that_come_too_late(option: str, passes: list[str]) -> None:
+    command = [sys.executable, "-m", "cleave.tools.cleave_opt", *passes]
     module = subprocess.run(command, input=SUM, capture_output=True, text=True, check=True).stdout
-    assert "'sum__k0' has no body" in fail("--check", text=module)
+    message = fail(option, text=module)
+    assert f"error: {option.removesuffix('=0')} " in message and f"take the module before {passes[-1]}" in message
 
 
 def test_one_function_of_several() -> None:

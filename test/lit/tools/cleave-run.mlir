@@ -52,7 +52,7 @@ func.func @softmax(%x: tensor<?x?xf32, #cleave.dims<["m", "n"]>>) -> tensor<?x?x
 
 // RUN: not cleave-run --function=tangent %s 2>&1 | FileCheck %s --check-prefix=FOREIGN
 // FOREIGN: cleave-run.mlir:[[@LINE+4]]:8: error: 'tangent' cannot be compiled as a whole: '{{.*}}' is no op of a tensor graph
-// FOREIGN: note: --stage=reference runs any function
+// FOREIGN: note: --stage=reference runs it
 
 func.func @tangent(%x: tensor<?xf32>) -> tensor<?xf32> {
   %0 = math.tan %x : tensor<?xf32>

@@ -33,7 +33,7 @@
 // LOWER: note: kernels are there, but not lowered: run cleave-lower-to-triton
 // UNSCHEDULED: error: no kernels
 // UNSCHEDULED: note: no function was scheduled into kernels: cleave-schedule does that
-// UNSCHEDULED: note: remarks of the passes say why
+// UNSCHEDULED: note: these passes remark why
 // SPLIT: cleave-opt: error: --emit writes one module
 !v = tensor<?xf32, #cleave.dims<["m"]>>
 func.func @exp(%a: !v) -> !v {
