@@ -230,9 +230,13 @@ class Compilation:
     def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
         """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""
         from cleave.passes import registry
+        from cleave.runtime.call import check_names
         from cleave.schedule.warp_specialised import ARCHITECTURES
         from cleave.tuner.candidates import variants
 
+        if not isinstance(count, int) or count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CleaveError(f"{count!r} candidates: a number from 1 on")
+        check_names(self.name, sizes, self.known_sizes)
         possible = bool(targets) and all(target.name in ARCHITECTURES for target in targets)
         specialise = possible if self.warp_specialise is None else self.warp_specialise
         options = {"warp_specialise": specialise, **self.schedule}

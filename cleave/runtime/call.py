@@ -130,7 +130,8 @@ def check_sizes(sizes: Any) -> None:
         raise CleaveError(f"sizes={sizes!r}: a dictionary of integers", notes=('as in sizes={"s": 4}',))
     for name, size in cast(Mapping[Any, Any], sizes).items():
         if not isinstance(size, int) or size < 0:
-            raise CleaveError(f"the size '{name}' is {size!r}; sizes are integers from 0 on")
+            notes = ("int(...) makes it one of Python's",) if hasattr(size, "__index__") and size >= 0 else ()
+            raise CleaveError(f"the size '{name}' is {size!r}; sizes are integers from 0 on", notes=notes)
 
 
 def check_stream(stream: Any) -> None:

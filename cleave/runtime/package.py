@@ -267,6 +267,8 @@ class Package:
             return Package.from_bytes(Path(path).read_bytes())
         except OSError as error:
             raise CleaveError(f"cannot read {path}: {error.strerror}") from None
+        except TypeError:
+            raise CleaveError(f"{path!r} is no path of a file") from None
         except CleaveError as error:
             raise error.at(f"{path}:1:1") from None
 

@@ -37,7 +37,11 @@ LAYOUTS = 'a list of dictionaries of texts\nnote: as in layouts=[{"x": "m k+", "
         ("f.specialised(k=-1)", "the size 'k' is -1; sizes are integers from 0 on"),
         ("f.ptx(90)", "90 is no name of a target\nnote: known targets: sm_80"),
         ("f.ptx('sm_90', 'm=3')", "f.ptx: too many positional arguments\nnote: it is f.ptx(target='sm_90', m=16)"),
-        ("f.candidates('m=3', 'sm_90', m='3')", "the size 'm' is '3'; sizes are integers from 0 on"),
+        ("f.candidates('m=3')", "'m=3' candidates: a number from 1 on"),
+        ("f.candidates(1, 'sm_90', q=3)", "product has no size 'q'\nnote: its sizes: k, m, n"),
+        ("f.explain(m=np.int64(3))", "sizes are integers from 0 on\nnote: int(...) makes it one of Python's"),
+        ("cleave.Package.load(3)", "3 is no path of a file"),
+        ("f.candidates(1, 'sm_90', m='3')", "the size 'm' is '3'; sizes are integers from 0 on"),
         (
             "f.tune(1, stroe='x')",
             "f.tune has no argument 'stroe'; did you mean store?\nnote: its arguments: cand",
@@ -57,7 +61,7 @@ LAYOUTS = 'a list of dictionaries of texts\nnote: as in layouts=[{"x": "m k+", "
 )
 def test_what_a_call_does_not_take_is_refused(call: str, message: str) -> None:
     with pytest.raises(CleaveError) as caught:
-        eval(call, {"f": product, "cleave": cleave})
+        eval(call, {"f": product, "cleave": cleave, "np": np})
     assert message in str(caught.value)
 
 
