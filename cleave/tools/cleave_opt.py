@@ -40,6 +40,9 @@ def _main(arguments: Sequence[str]) -> int:
             return _inform(options)
         if options.input == "-" and sys.stdin.isatty():
             print("cleave-opt: reading standard input; end it with ctrl-d", file=sys.stderr)
+        if options.emit in ("cubin", "package") and options.output == "-" and sys.stdout.isatty():
+            text = f"--emit={options.emit} writes no text, which is not for a terminal"
+            raise CleaveError(text, "cleave-opt", ("-o FILE, or > FILE, takes it",))
         source = files.read_source(options.input)
     except CleaveError as error:
         _show(error, options.texts)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -51,6 +52,8 @@ looking inside, on standard error:
   --show-dialects, --help, --version
 """
 
+FLAGS = "<command line"
+"""How the names begin under which ``Options.texts`` has flags with passes."""
 QUOTE_IT = 'the shell took the braces apart: quote it, as in "--superopt{keep=4 explain}"'
 
 EmitKind = Literal["mlir", "ttir", "ttgir", "llir", "ptx", "cubin", "package"]
@@ -73,6 +76,7 @@ class Options:
     kernel: str | None = None
     layouts: list[tuple[Lying, ...]] = field(default_factory=list[tuple[Lying, ...]])
     target: str = "sm_90"
+    target_given: bool = False
     generic: bool = False
     debug_info: bool = False
     split: bool = False
@@ -121,6 +125,7 @@ def parse_into(options: Options, arguments: Sequence[str]) -> None:
     options.input = input_of("cleave-opt", arguments, partial(_flag, options))
     options.elements = [(_for_target(element, options.target), nests) for element, nests in options.elements]
     _check_form(options)
+    _check_printed(options)
     if options.kernel is not None and options.emit in ("mlir", "package"):
         raise CleaveError("--kernel picks what --emit=ttir, ttgir, llir, ptx or cubin writes", "cleave-opt")
     if options.layouts and options.emit != "package":
@@ -137,6 +142,28 @@ def _for_target(element: Element, target: str) -> Element:
     if not is_schedule or target == Options.target or "target" in element.options:
         return element
     return replace(element, options=f"{element.options} target={target}".strip())
+
+
+def other_targets(options: Options) -> Iterator[tuple[Element, str]]:
+    """The scheduling passes whose own target is another architecture than ``--target``, and what to say of it."""
+    from cleave.schedule.target import target_named
+
+    for element, _ in options.elements if options.target_given else ():
+        own = re.search(r"(?<!\S)target=(\w+)", element.options)
+        if _full_name(element.name) != "cleave-schedule" or own is None:
+            continue
+        arch = target_named(own[1]).arch
+        if arch != target_named(options.target).arch:
+            yield element, f"schedules are chosen for {own[1]} ({arch}), and --target is {options.target}"
+
+
+def _check_printed(options: Options) -> None:
+    """CleaveError where the module is to be printed around a pass that does not run."""
+    running = {_full_name(element.name) for element, _ in options.elements}
+    for flag, names in (("before", options.print_before), ("after", options.print_after)):
+        for name in sorted(names - running):
+            text = f"--mlir-print-ir-{flag}: no pass '{name}' runs"
+            raise CleaveError(text, "cleave-opt", (f"these do: {', '.join(sorted(running)) or 'none'}",))
 
 
 def _check_form(options: Options) -> None:
@@ -210,7 +237,9 @@ def _target(options: Options, value: str) -> None:
         target_named(value)
     except CleaveError as error:
         raise CleaveError(f"--target: {error.message}", "cleave-opt", error.notes) from None
-    options.target = value
+    if options.target_given and value != options.target:
+        raise CleaveError(f"--target is {options.target} and {value}: a module is compiled for one GPU", "cleave-opt")
+    options.target, options.target_given = value, True
 
 
 @_value("mlir-print-ir-before")
@@ -258,9 +287,16 @@ def _remember(options: Options, file: str, text: str) -> str:
     return name
 
 
+_OF_MLIR = (
+    "canonicalize", "cse", "inline", "symbol-dce", "sccp", "loop-invariant-code-motion", "linalg-generalize-named-ops",
+    "linalg-fold-unit-extent-dims", "linalg-fuse-elementwise-ops", "convert-elementwise-to-linalg",
+)  # fmt: skip
+"""Passes of MLIR that modules for Cleave go through; its bindings have no list of all."""
+
+
 def did_you_mean(name: str) -> str | None:
     """The option or pass of ours nearest to a name that nobody knows."""
-    known = [*_SWITCHES, *_ACTIONS, *_VALUES, *registry.PASSES, *registry.SHORT_NAMES]
+    known = [*_SWITCHES, *_ACTIONS, *_VALUES, *registry.PASSES, *registry.SHORT_NAMES, *_OF_MLIR]
     return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)
 
 

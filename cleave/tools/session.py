@@ -16,7 +16,7 @@ from cleave.passes import diagnostics, registry
 from cleave.passes.diagnostics import Diagnostic
 from cleave.passes.steps import OwnStep, Step, resolve
 from cleave.tools import expected_diagnostics, files
-from cleave.tools.command_line import QUOTE_IT, EmitKind, Options, did_you_mean, is_torn
+from cleave.tools.command_line import FLAGS, QUOTE_IT, EmitKind, Options, did_you_mean, is_torn, other_targets
 from cleave.tools.files import Source
 from cleave.tools.instrumentation import Instrumentation, print_module
 from cleave.tools.internal_error import describe_exception
@@ -27,6 +27,11 @@ _SEPARATOR = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
 _ANONYMOUS = "-"  # MLIR's name for text that is in no file
 _LOWERED = "cleave.kernel_module"  # what marks the modules that hold Triton's ops
 _TRITON = frozenset(("tt", "ttg", "ttng"))
+_FOREIGN = {
+    "torch": 'torch_mlir.fx.export_and_import(…, output_type="linalg-on-tensors")',
+    "stablehlo": "stablehlo-opt --stablehlo-legalize-to-linalg",
+}
+"""Dialects that others export and MLIR has not, and what makes linalg of each."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,13 @@ class Session:
         print(diagnostics.render(diagnostic, self.sources, self.source.name), file=sys.stderr)
 
     def _from_mlir(self, info: ir.Diagnostic) -> bool:
-        self.report(diagnostics.from_mlir(info))
+        diagnostic = diagnostics.from_mlir(info)
+        foreign = re.match(r"""Dialect `(\w+)' not found|`!"(\w+)"<""", diagnostic.message)
+        way = _FOREIGN.get(foreign[1] or foreign[2]) if foreign else None
+        if way is not None:
+            note = Diagnostic("note", diagnostic.position, f"lower it to linalg on tensors first: {way}")
+            diagnostic = replace(diagnostic, notes=(*diagnostic.notes, note))
+        self.report(diagnostic)
         return True
 
     def _in_file(self, diagnostic: Diagnostic) -> Diagnostic:
@@ -109,8 +120,11 @@ class Session:
         if self.options.dump_pipeline:
             print(f"builtin.module({','.join(step.text for step in steps)})", file=sys.stderr)
         for index, done in _late([step.name for step in steps]):
-            text = f"behind {done}, {steps[index].name} finds nothing to do: put it before {done}"
+            again = steps[index].name == done
+            text = f"behind {done}, {steps[index].name} finds nothing to do{'' if again else f': put it before {done}'}"
             self.show(Diagnostic("warning", self.options.elements[index][0].position, text))
+        for element, text in other_targets(self.options):
+            self.show(Diagnostic("warning", element.options_position, text))
         return steps
 
     def _with_hint(self, diagnostic: Diagnostic) -> Diagnostic:
@@ -118,8 +132,11 @@ class Session:
         named = re.match(r"no pass '([^']+)'", diagnostic.message)
         if named and is_torn(named[1]):
             return replace(diagnostic, notes=(Diagnostic("note", diagnostic.position, QUOTE_IT), *diagnostic.notes))
-        near = did_you_mean(named[1]) if named and "did you mean" not in diagnostic.message else None
-        return replace(diagnostic, message=f"{diagnostic.message}; did you mean --{near}?") if near else diagnostic
+        if named is None or diagnostic.position is None or not diagnostic.position.file.startswith(FLAGS):
+            return diagnostic
+        text = diagnostic.message.replace(f"no pass '{named[1]}'", f"no option or pass '--{named[1]}'")
+        near = did_you_mean(named[1]) if "did you mean" not in text else None
+        return replace(diagnostic, message=f"{text}; did you mean --{near}?" if near else text)
 
     def _chunks(self) -> Iterator[Chunk | None]:
         """The parts of the input; None for bytecode."""
@@ -301,7 +318,7 @@ def _late(names: Sequence[str]) -> Iterator[tuple[int, str]]:
         stage = next((number for number, each in enumerate(_STAGES) if plain.startswith(each)), None)
         if plain == "import-linalg":
             last = -1
-        elif stage is not None and stage < last:
+        elif stage is not None and (stage < last or name == done == "cleave-schedule"):
             yield index, done
         elif stage is not None:
             last, done = stage, name

@@ -288,3 +288,12 @@ def test_a_pass_that_breaks_the_module_is_found(module: Path) -> None:
     assert result.returncode == 1
     assert f"{module}:1:1: error: " in result.stderr
     assert not result.stdout
+
+
+def test_what_is_no_text_is_not_written_to_a_terminal() -> None:
+    reader, terminal = os.openpty()
+    command = [sys.executable, "-m", "cleave.tools.cleave_opt", "--emit=cubin"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE, text=True)
+    os.close(terminal)
+    os.close(reader)
+    assert result.returncode == 1 and "--emit=cubin writes no text" in result.stderr
