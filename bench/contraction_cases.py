@@ -1,4 +1,4 @@
-"""What ``contractions.py`` measures: contraction-bound subgraphs of design.md §8 at 4096 rows, and their schedules."""
+"""What ``contractions.py`` measures: contraction-bound subgraphs at 4096 rows, and their schedules."""
 
 from __future__ import annotations
 

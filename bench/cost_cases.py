@@ -1,4 +1,4 @@
-"""What the cost model is measured on: the nine subgraphs of design.md §8 and four more, and which schedules."""
+"""What the cost model is measured on: nine subgraphs of ``cleave-bench`` and four more, and which schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good is the cost model? Predicted against measured time of many schedules of the subgraphs of design.md §8.
+"""How good is the cost model? Predicted against measured time of many schedules of subgraphs of ``cleave-bench``.
 
 ``prepare OUT_DIR`` (no GPU needed) compiles the schedules; ``run IN_DIR OUT_DIR`` (GPU and PyTorch, but neither MLIR
 nor Triton's compiler) checks and times them; ``report RESULTS`` prints rank correlations and regrets as Markdown.

@@ -1,4 +1,4 @@
-"""Few rows: the workloads of the decode figures (design.md §8), and which schedules of each are measured."""
+"""Few rows: the workloads of the decode figures, and which schedules of each are measured."""
 
 from __future__ import annotations
 

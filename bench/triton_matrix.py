@@ -1,4 +1,4 @@
-"""Kernels of the subgraphs of design.md §8, compiled by several Tritons: what does each make of the same text?
+"""Kernels of the subgraphs of ``cleave-bench``, compiled by several Tritons: what does each make of the same text?
 
 ``tools/triton-matrix`` makes the environments and calls this. The first version is what the others are compared with.
 A version fails where it refuses a kernel that the first one takes, spills where the first does not, or loses the

@@ -48,8 +48,8 @@ REGISTERS_BASE = 45
 REGISTERS_BASE_POINTWISE = 28
 REGISTERS_SHARE = 1.35
 REGISTERS_USUAL = 1.05
-"""Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to ptxas on the
-kernels of facts/triton-handover.md §4.2), and as many as most kernels have, which says how many blocks run at once."""
+"""Registers per thread as a function of the live bytes: so many that attention does not spill (fitted to what ptxas
+says of kernels of attention), and as many as most kernels have, which says how many blocks run at once."""
 SIMPLE = 0.43
 """Elements of simple register code as a share of the rate of multiply-adds, wherever one contraction by ``wgmma`` feeds
 another."""

@@ -12,7 +12,7 @@ class Target:
     """One GPU. ``tensor_flops``: dense f16 tensor-core rate; tf32 runs at half of it, f64 and f32 on the FMA units.
 
     ``shared_per_block`` is the largest dynamic shared memory of one block, ``shared`` that of one multiprocessor.
-    Rates of the H200 row are those reached there (design.md §8, facts/decode-schedules.md), the others the vendor's
+    Rates of the H200 row are those reached there, the others the vendor's
     data sheets scaled by the same shares.
 
     What follows ``registers`` was fitted to 2,300 measured pairs on an H200 (bench/results/h200/cost-model.md and

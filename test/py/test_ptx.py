@@ -64,7 +64,7 @@ SUBGRAPHS: dict[str, tuple[Graph, dict[str, int]]] = {
     "mqa": (graphs.grouped_attention(1, 32, 128, 128), KEYS),
     "mla": (graphs.grouped_attention(128, 1, 192, 128), KEYS),
 }
-"""The subgraphs of design.md §8 with many rows: what bounds them are contractions."""
+"""Subgraphs of ``cleave-bench`` with many rows: what bounds them are contractions."""
 _LOOP = re.compile(r"scf\.for.*?\n(.*?)scf\.yield", re.DOTALL)
 _CONVERSION = re.compile(r"ttg\.convert_layout[^\n]*-> tensor<(\d+)x(\d+)x\w+, (#[\w.]+)")
 
