@@ -18,6 +18,9 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
+FLOPS_ARE = "FLOP are the source's: what was found to need fewer may be above 100 % of the roofline."
+
+
 def table(rows: Sequence[Row], bandwidth: float) -> str:
     """Markdown: one line for each shape, one for each subgraph."""
     lines = ["| subgraph | shape | µs | best baseline | µs | ratio | GB/s | TFLOP/s | of roofline | error |"]
@@ -31,7 +34,7 @@ def table(rows: Sequence[Row], bandwidth: float) -> str:
         lines.append(f"| {name} | {geometric_mean(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} |")
     overall = geometric_mean([row.ratio for row in plain])
     lines.append(f"| all shapes | {overall:.2f} | | |")
-    return "\n".join([*lines, *_ablations(rows)])
+    return "\n".join([*lines, *_ablations(rows), "", FLOPS_ARE])
 
 
 def _line(row: Row, bandwidth: float) -> str:

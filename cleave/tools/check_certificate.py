@@ -20,6 +20,7 @@ from cleave.tools.certificate_checks import (
     pinned_extents,
     read_program,
 )
+from cleave.tools.isolation import INTERRUPTED
 
 USAGE = """usage: check-certificate [--smt OUTPUT.smt2] [--seed N] FILE
 
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CleaveError as error:
         print(f"check-certificate: error: {error.message}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _main(words: list[str]) -> int:

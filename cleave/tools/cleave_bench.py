@@ -17,7 +17,7 @@ from cleave import __version__
 from cleave.bench.spread import VISIBLE, spread, visible
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
-from cleave.tools.isolation import nobody_reads
+from cleave.tools.isolation import INTERRUPTED, nobody_reads
 from cleave.tuner.attempts import is_child, restarted, started, supervised
 
 if TYPE_CHECKING:
@@ -32,15 +32,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     parsed.arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _COMMANDS[parsed.command](parsed)
+        status = _COMMANDS[parsed.command](parsed)
+        sys.stdout.flush()
+        return status
     except CleaveError as error:
         print(f"cleave-bench: {error}", file=sys.stderr)
     except BrokenPipeError:
         return nobody_reads()
     except OSError as error:
-        print(f"cleave-bench: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"cleave-bench: error: {error.filename or '<stdout>'}: {error.strerror}", file=sys.stderr)
+        if error.filename is None:
+            nobody_reads()
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
+        return INTERRUPTED
     return 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -14,9 +13,7 @@ from cleave.tools import command_line, files
 from cleave.tools.command_line import Options
 from cleave.tools.files import Source
 from cleave.tools.internal_error import REPORT, describe_exception
-from cleave.tools.isolation import BROKEN_PIPE, Watch, run_isolated
-
-_INTERRUPTED = 128 + signal.SIGINT
+from cleave.tools.isolation import BROKEN_PIPE, INTERRUPTED, Watch, run_isolated
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _main(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
     except Exception as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from cleave.passes.diagnostics import Diagnostic
 from cleave.tools import files, run_options
 from cleave.tools.files import Source
 from cleave.tools.internal_error import REPORT, describe_exception
-from cleave.tools.isolation import BROKEN_PIPE, Watch, run_isolated
+from cleave.tools.isolation import BROKEN_PIPE, INTERRUPTED, Watch, run_isolated
 from cleave.tools.run_options import TOOL, RunOptions
 
 
@@ -22,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _main(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
     except Exception as error:

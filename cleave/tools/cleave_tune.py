@@ -11,7 +11,7 @@ from typing import Any
 from cleave import __version__
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
-from cleave.tools.isolation import nobody_reads
+from cleave.tools.isolation import INTERRUPTED, nobody_reads
 from cleave.tuner.attempts import is_child, supervised
 
 _TORCH = {
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return nobody_reads()
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
     return 1
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 BROKEN_PIPE = 128 + signal.SIGPIPE  # what a shell shows for a filter whose reader has gone
+INTERRUPTED = 128 + signal.SIGINT
 _STAGE_BYTES = 4096
 
 

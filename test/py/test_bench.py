@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from cleave.bench.subgraphs import DECODE, PREFILL, Subgraph, subgraphs
 from cleave.errors import CleaveError
 from cleave.language.trace import trace
 from cleave.runtime.package import Package
-from cleave.tools.cleave_bench import _chosen, _parser, main
+from cleave.tools.cleave_bench import _COMMANDS, _chosen, _parser, main
 from cleave.tuner.attempts import VARIABLE
 
 TIMES = {"cleave": 10.0, "eager": 20.0, "compile": 15.0}
@@ -85,6 +86,23 @@ def test_results_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "matmul decode_16: 10.0 → 5.0 µs (2.00 ×)\n"
     assert main(["report", str(before), "--html", str(tmp_path / "page.html")]) == 0
     assert "| matmul | decode_16 |" in capsys.readouterr().out and (tmp_path / "page.html").exists()
+
+
+def test_shares_of_the_roofline_are_explained() -> None:
+    assert table([ROW], 4e12).endswith("above 100 % of the roofline.")
+
+
+def test_a_full_device_and_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cleave.tools.cleave_bench", "list"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (1, "cleave-bench: error: <stdout>: No space left on device\n")
+
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(_COMMANDS, "list", interrupted)
+    assert main(["list"]) == 130
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
