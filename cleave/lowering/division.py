@@ -87,6 +87,11 @@ def _divisible(func: ir.Operation) -> tuple[dict[str, int], set[str]]:
     return extents, refused
 
 
+def stores_products(op: ir.Operation) -> bool:
+    """Whether it is a loop that stores what it multiplies."""
+    return op.name == "scf.for" and {"cleave.contract", "cleave.store"} <= {inner.name for inner in ops_inside(op)}
+
+
 def barrier_of(func: ir.Operation) -> ir.Operation | None:
     """The barrier at which blocks meet; it stands outside all loops."""
     return next((op for op in _outermost(func) if op.name == "cleave.group_barrier"), None)

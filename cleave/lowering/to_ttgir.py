@@ -125,15 +125,11 @@ def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
     return replace(around, facts=type(around.facts).parse(list(texts)))
 
 
-def _stores_products(op: ir.Operation) -> bool:
-    return op.name == "scf.for" and {"cleave.contract", "cleave.store"} <= {inner.name for inner in ops_inside(op)}
-
-
 def _part(func: ir.Operation, around: Surroundings, divided: Division, form: Form) -> tuple[ir.Operation, ir.Operation]:
     """The tile program of any part, and the module with its TTIR."""
     if any(op.name == "cleave.scalar" and op.operands[0].owner.name == "cleave.reduce" for op in ops_inside(func)):
         raise CleaveError("a loop has its range from the elements of a tile, which not all warps have")
-    if not division.barrier_of(func) and any(map(_stores_products, ops_inside(func))):
+    if not division.barrier_of(func) and any(map(division.stores_products, ops_inside(func))):
         raise CleaveError("a loop stores a product in each of its iterations")
     part = division.part_of(func, divided)
     take_out_common_factors(part)

@@ -206,8 +206,7 @@ class Candidates:
         self, emit: Callable[[], Emitted], tiling: Tiling, alike: Form, work: Workload, sizes: Sizes
     ) -> Iterator[Candidate]:
         """The tiling in its warp-specialised form, if it has one."""
-        operands = alike.emitted.operands
-        form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target, operands)
+        form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target, alike.emitted.operands)
         if form:
             cost = specialised_cost(work, form, self.target)
             found = Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
@@ -221,8 +220,7 @@ class Candidates:
         for name in (name for name, extent in tiling.grid.items() if extent == TWO):
             wider = replace(tiling, grid={**tiling.grid, name: THREE})
             work = alike.workload(wider, sizes.values, sizes.known, descriptors=True)
-            operands = alike.emitted.operands
-            form = specialised_form(alike.kernel(wider), work, sizes.known, self.target, operands)
+            form = specialised_form(alike.kernel(wider), work, sizes.known, self.target, alike.emitted.operands)
             if form and form.division.dim == name and form.division.consumers == 3:
                 emit = partial(self._kernel, alike.region, wider, fusion)
                 yield from self._specialised(emit, wider, alike, work, sizes)

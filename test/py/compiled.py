@@ -13,8 +13,9 @@ import numpy as np
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
-from cleave.lowering.emit import kernel_modules
+from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
 from cleave.passes.graph_io import from_graph
 from cleave.passes.tile_io import from_tile_program
@@ -28,6 +29,7 @@ from cleave.schedule.arrange import arranged
 from cleave.schedule.explore import Score
 from cleave.schedule.free_symbols import free_symbols
 from cleave.schedule.scheduler import ScheduleOptions, _Scheduler, schedule
+from cleave.schedule.tile_program import TileProgram
 from cleave.schedule.tilings import Point, Space
 from cleave.search.superoptimise import superoptimise
 
@@ -47,6 +49,20 @@ class Compiled:
         return execute(self.plan, self.kernels, inputs, given, cooperative=cooperative)
 
 
+def lowered_by(
+    lowering: LowerToTriton | LowerToTtgir, program: TileProgram
+) -> tuple[LaunchPlan, dict[str, KernelModule]]:
+    """A scheduled program's launch plan, and its kernels by name."""
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        assert not verify(module), list(map(str, verify(module)))
+        lowering.apply(CTX, module)
+        assert module.operation.verify()
+        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+        return plan_of(module, program.graph.name, kernels), kernels
+
+
 def compile_graph(
     graph: Graph, sizes: Mapping[str, int] | None = None, options: ScheduleOptions | None = None, *, tilings: int = 4
 ) -> Compiled:
@@ -56,14 +72,7 @@ def compile_graph(
     """
     options = options or ScheduleOptions(sizes=dict(sizes or {}), max_tilings=tilings)
     program = arranged(schedule(graph.deduplicated(), options), options)
-    with CTX, ir.Location.unknown():
-        module = ir.Module.create()
-        from_tile_program(program, module)
-        assert not verify(module), list(map(str, verify(module)))
-        LowerToTriton().apply(CTX, module)
-        assert module.operation.verify()
-        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        plan = plan_of(module, graph.name, kernels)
+    plan, kernels = lowered_by(LowerToTriton(), program)
     return Compiled(plan, {name: kernel.text for name, kernel in kernels.items()})
 
 

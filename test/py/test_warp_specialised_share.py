@@ -11,18 +11,15 @@ from unittest.mock import patch
 import graphs
 import numpy as np
 import pytest
-from compiled import CTX, reference
+from compiled import lowered_by, reference
 from test_overlap import arrays
 
-from cleave.bindings import ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.lowering import rings
-from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.emit import KernelModule
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
-from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import TTGIR_TARGET
-from cleave.passes.tile_io import from_tile_program
 from cleave.runtime import execute as run_plan
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
@@ -48,13 +45,8 @@ def lowered(graph: Graph, rows: int) -> Lowered:
         program=with_candidates(scheduled.program, [chosen, combine[0]]),
         candidates=((chosen,), combine),
     )
-    with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", 2):
-        module = ir.Module.create()
-        from_tile_program(arranged(scheduled, options), module)
-        LowerToTtgir(chosen=True).apply(CTX, module)
-        assert module.operation.verify()
-        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        return plan_of(module, graph.name, kernels), kernels
+    with patch.object(rings, "MOST_STAGES", 2):
+        return lowered_by(LowerToTtgir(chosen=True), arranged(scheduled, options))
 
 
 def error(graph: Graph, rows: int, sizes: dict[str, int], count: int, texts: dict[str, str], seed: int = 0) -> float:
@@ -99,12 +91,7 @@ def test_a_unit_of_one_row() -> None:
     chosen = next(c for c in parts if c.warp_specialised and c.num_warps == 8)
     program = with_candidates(scheduled.program, [chosen, combine[0]])
     scheduled = replace(scheduled, program=program, candidates=((chosen,), combine))
-    with CTX, ir.Location.unknown():
-        module = ir.Module.create()
-        from_tile_program(arranged(scheduled, options), module)
-        LowerToTtgir(chosen=True).apply(CTX, module)
-        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        plan = plan_of(module, graph.name, kernels)
+    plan, kernels = lowered_by(LowerToTtgir(chosen=True), arranged(scheduled, options))
     text = kernels[plan.launches[0].kernel].text
     assert TTGIR_TARGET in text and re.search(r"\(tensor<\d+xf32, [^()]*\) -> f32", text)
     inputs = arrays(graph, {"h": 1, "m": 3, "n": 70})

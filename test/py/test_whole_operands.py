@@ -9,17 +9,13 @@ from dataclasses import replace
 import graphs
 import numpy as np
 import pytest
-from compiled import CTX, reference
+from compiled import lowered_by, reference
 from test_overlap import arrays
 
-from cleave.bindings import ir
 from cleave.dialects.graph import Graph, GraphBuilder
-from cleave.lowering.emit import kernel_modules
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
-from cleave.lowering.plan import plan_of
 from cleave.lowering.targets import TTGIR_TARGET
-from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import execute
 from cleave.runtime.launch_plan import LaunchPlan
 from cleave.schedule import whole_operands
@@ -44,12 +40,7 @@ def lowered(graph: Graph, sizes: Mapping[str, int]) -> tuple[LaunchPlan, dict[st
     parts, combine = scheduled.candidates
     chosen = replace(next(c for c in parts if c.tiling.tiles["t"] == 64), descriptors=True)
     found = replace(scheduled, program=with_candidates(scheduled.program, [chosen, combine[0]]))
-    with CTX, ir.Location.unknown():
-        module = ir.Module.create()
-        from_tile_program(arranged(found, options), module)
-        LowerToTriton().apply(CTX, module)
-        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        plan = plan_of(module, graph.name, kernels)
+    plan, kernels = lowered_by(LowerToTriton(), arranged(found, options))
     return plan, {name: kernel.text for name, kernel in kernels.items()}
 
 
@@ -102,12 +93,7 @@ def test_warp_specialised_attention_in_parts(rows: int) -> None:
     special = (c for c in parts if c.warp_specialised and c.tiling.tiles["t"] == 64)
     chosen = next(c for c in special if c.tiling.tiles["m"] == rows)
     found = replace(scheduled, program=with_candidates(scheduled.program, [chosen, combine[0]]))
-    with CTX, ir.Location.unknown():
-        module = ir.Module.create()
-        from_tile_program(arranged(found, options), module)
-        LowerToTtgir(chosen=True).apply(CTX, module)
-        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        plan = plan_of(module, graph.name, kernels)
+    plan, kernels = lowered_by(LowerToTtgir(chosen=True), arranged(found, options))
     text = kernels[plan.launches[0].kernel].text
     assert TTGIR_TARGET in text and "async_copy_global_to_local" not in text
     assert max(map(int, re.findall(r"memdesc<(\d+)x64x64xf16", text))) == chosen.num_stages
