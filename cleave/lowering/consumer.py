@@ -22,6 +22,7 @@ from cleave.lowering.producer import part_slot
 from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile, is_view, loaded, taken, views_of
 from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.lowering.shared_views import View
+from cleave.lowering.side_by_side import HALVES, halves
 from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
 
@@ -372,13 +373,18 @@ class Consumer:
     def _clone(self, op: ir.Operation, encoding: Encoding | None) -> None:
         layouts = dict(taken(op, encoding) if encoding else self.layouts.operands(op))
         operands = [self.either(operand, layouts.get(operand)) for operand in op.operands]
-        shared_out = encoding and op in self.kernel.shared_out and with_polynomial(operands[0], encoding)
-        copied = shared_out or ttg.clone(op, operands, encoding)
-        for result, copy in zip(op.results, copied.results, strict=True):
+        for result, copy in zip(op.results, self._made(op, operands, encoding), strict=True):
             if encoding is None or not is_tile(result):
                 self.scope.values[result] = copy
             else:
                 self.scope.copies[result, encoding] = copy
+
+    def _made(self, op: ir.Operation, operands: Sequence[ir.Value], encoding: Encoding | None) -> Sequence[ir.Value]:
+        if op.name == HALVES:
+            return halves(operands[0])
+        if encoding and op in self.kernel.shared_out:
+            return list(with_polynomial(operands[0], encoding).results)
+        return list(ttg.clone(op, operands, encoding).results)
 
 
 def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:

@@ -5,6 +5,7 @@ Everything is for one warpgroup of four warps, the unit that issues ``wgmma``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cleave.bindings import ir
@@ -66,11 +67,38 @@ class LeftOperand:
         return f"#ttg.dot_op<{{opIdx = 0, parent = {self.parent}, kWidth = 2}}>"
 
 
-Encoding = Mma | Blocked | Slice | LeftOperand
+@dataclass(frozen=True)
+class Linear:
+    """Where each bit of the number of a register, a lane or a warp leads: so far along each dimension."""
+
+    register: tuple[Shape, ...]
+    lane: tuple[Shape, ...]
+    warp: tuple[Shape, ...]
+
+    def __str__(self) -> str:
+        bits = (("register", self.register), ("lane", self.lane), ("warp", self.warp), ("block", ()))
+        return f"#ttg.linear<{{{', '.join(f'{name} = {[list(bit) for bit in found]}' for name, found in bits)}}}>"
+
+    def mapped(self, place: Callable[[int, int], Shape]) -> Linear:
+        """The layout of a view of a matrix, whose element is at ``place`` of its row and column."""
+        return Linear(*(tuple(place(*bit) for bit in found) for found in (self.register, self.lane, self.warp)))
+
+
+Encoding = Mma | Blocked | Slice | LeftOperand | Linear
 
 
 def accumulator(columns: int) -> Mma:
     return Mma(min(columns, _LARGEST_COLUMNS))
+
+
+def accumulator_bits(shape: Shape) -> Linear:
+    """The layout of an accumulator of one ``wgmma``'s columns, bit by bit: a thread has pairs of neighbours, eight rows
+    below these the next pair, and so on eight columns further."""
+    rows, columns = shape
+    wide = tuple((0, 1 << bit) for bit in range(3, columns.bit_length() - 1))
+    tall = tuple((1 << bit, 0) for bit in range(6, rows.bit_length() - 1))
+    lanes = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    return Linear(((0, 1), (8, 0), *wide, *tall), lanes, ((16, 0), (32, 0)))
 
 
 def default(shape: Shape) -> Encoding:

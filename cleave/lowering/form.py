@@ -16,6 +16,7 @@ class Form:
     ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
     iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
     ``rest_in_order``: loops that go on with what another one carried, as masked ones do, are not rotated.
+    ``side_by_side``: two products of one left operand that a loop adds up are one, its right operand both of theirs.
     ``polynomial``: an eighth of a loop's exponentials from an anchor are computed by multiply-adds.
     """
 
@@ -25,6 +26,7 @@ class Form:
     stored_by_copies: bool = True
     run_on: bool = False
     rest_in_order: bool = False
+    side_by_side: bool = True
     polynomial: bool = False
 
     @property

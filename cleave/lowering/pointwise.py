@@ -22,6 +22,9 @@ from cleave.lowering.tiles import Layout, Tile, aligned, full_width, narrow_boun
 LOG2E = math.log2(math.e)
 _LARGEST_F32 = 2.0**128 - 2.0**104
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
+_FEW_DIGITS = (*_NARROW, "tf32")
+_PROPORTIONAL = frozenset(f"cleave.{name}" for name in ("neg", "abs", "mul", "div", "max", "min", "select"))
+"""Of an operand's relative error the result has no more."""
 _NATIVE = ("f16", "f32", "f64")  # compared and selected among as they are
 
 # --- floats ---------------------------------------------------------------------------------------------------------
@@ -166,11 +169,22 @@ def _in(layout: Layout, native: Sequence[str], rule: Rule, values: Sequence[ir.V
 
 
 def only_narrowed(value: ir.Value) -> bool:
-    """Whether all uses round the value to a type narrower than f32, so that its own last bit does not matter."""
-    users = [use.owner.operation for use in value.uses]
-    return bool(users) and all(
-        user.name == "cleave.cast" and cleave.decode(user.results[0].type)[0].dtype in _NARROW for user in users
-    )
+    """Whether all that follows from a value is rounded to a type narrower than f32, so that its last bits do not
+    matter, before anything could make a larger part of the result of them, as a difference does."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        current = pending.pop()
+        users = [use.owner.operation for use in current.uses]
+        for user in users:
+            narrowed = user.name == "cleave.cast" and cleave.decode(user.results[0].type)[0].dtype in _FEW_DIGITS
+            if not (narrowed or user.name in _PROPORTIONAL):
+                return False
+            if not narrowed and user.results[0] not in seen:
+                seen.add(user.results[0])
+                pending.append(user.results[0])
+        if not users:
+            return False
+    return True
 
 
 def _scaled(x: ir.Value, layout: Layout, lookup: Lookup) -> ir.Value:

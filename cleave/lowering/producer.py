@@ -17,6 +17,8 @@ from cleave.lowering.copied_loads import LOAD, layout_of_copy
 from cleave.lowering.encodings import Encoding, barrier
 from cleave.lowering.register_layouts import FREE, is_tile, taken
 from cleave.lowering.rings import Buffers, Ring, State, next_state
+from cleave.lowering.shared_views import View
+from cleave.lowering.side_by_side import beside, sources
 from cleave.runtime.ttir_assembly import TRIGGER, WAIT
 
 Place = tuple[ir.Value, Encoding | None, int]
@@ -84,7 +86,7 @@ class Producer:
     def _operands(self, load: ir.Operation) -> list[Place]:
         """What a load needs: offsets in a descriptor, or addresses and masks for each part that has its own."""
         if load.results[0] not in self.copying.vectors:
-            return [(offset, None, 0) for offset in list(load.operands)[1:]]
+            return [(offset, None, 0) for _, offsets in sources(load) for offset in offsets]
         return [place for part in range(self.rings[load.results[0]].parts) for place in self._of_part(load, part)]
 
     def _of_part(self, load: ir.Operation, part: int) -> list[Place]:
@@ -198,14 +200,17 @@ class Producer:
             self.states[ring] = next_state(ring, state)
 
     def _copy_described(self, op: ir.Operation, tiles: Sequence[ir.Value], full: ir.Value) -> None:
-        ttg.expect(full, self.rings[op.results[0]].stage_bytes, self.true)
-        descriptor, *offsets = op.operands
+        ring = self.rings[op.results[0]]
+        ttg.expect(full, ring.stage_bytes, self.true)
         for part, tile in enumerate(tiles):
-            places = [self.value(offset) for offset in offsets]
-            if part:
-                row = self.copying.rows[op.results[0]]
-                places[row.axis] = tt.same("arith.addi", places[row.axis], ttg.i32(part * row.rows))
-            ttg.copy(self.value(descriptor), places, full, tile, self.true)
+            blocks = sources(op)
+            targets = beside(op, View(tile, ring.shape, ring.element, ring.layout))
+            for (descriptor, offsets), target in zip(blocks, targets, strict=True):
+                places = [self.value(offset) for offset in offsets]
+                if part:
+                    row = self.copying.rows[op.results[0]]
+                    places[row.axis] = tt.same("arith.addi", places[row.axis], ttg.i32(part * row.rows))
+                ttg.copy(self.value(descriptor), places, full, target, self.true)
 
     def _copy_by_threads(self, op: ir.Operation, tiles: Sequence[ir.Value], full: ir.Value) -> None:
         vector = self.copying.vectors[op.results[0]]

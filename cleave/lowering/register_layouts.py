@@ -16,6 +16,7 @@ from cleave.lowering import encodings, tt
 from cleave.lowering.encodings import Blocked, Encoding, LeftOperand, Slice
 from cleave.lowering.exchange import GATHER, PART
 from cleave.lowering.outgoing import STORE
+from cleave.lowering.side_by_side import HALVES
 
 FREE = ("tt.descriptor_load", "tt.load", "tt.splat", "tt.make_range", "arith.constant")
 """Made in whatever layout is wanted."""
@@ -81,7 +82,7 @@ class Layouts:
         return changed
 
     def _fixed(self, op: ir.Operation) -> Encoding | None:
-        if op.name == "tt.dot":
+        if op.name in ("tt.dot", HALVES):
             return encodings.accumulator(tt.shape_of(op.results[0])[1])
         if op.name in FREE or op.name == "scf.for":
             return None
@@ -167,6 +168,8 @@ def taken(op: ir.Operation, encoding: Encoding) -> Iterator[tuple[ir.Value, Enco
     elif op.name == "tt.reduce":
         assert isinstance(encoding, Slice)
         encoding = encoding.parent
+    elif op.name == HALVES:
+        encoding = encodings.accumulator(tt.shape_of(op.operands[0])[1])
     yield from ((operand, encoding) for operand in op.operands if is_tile(operand))
 
 

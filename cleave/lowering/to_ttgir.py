@@ -40,6 +40,7 @@ from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Copying, Producer, Row, following
 from cleave.lowering.register_layouts import Layouts, is_tile, resident_values
 from cleave.lowering.rings import ALIGNMENT, Buffers, Sharing, allocated, initialise, parts_of, rebuilt, rings_of
+from cleave.lowering.side_by_side import join_products
 from cleave.lowering.staying import needed, registers_of, staying
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
@@ -180,6 +181,8 @@ class _Module:
         self.first = next((a.value for a in self.arguments if a.text == f"size:{FIRST}"), None)
         self.rows: dict[ir.Value, Row] = {}
         described = self._described()
+        if self.form.side_by_side:
+            described = join_products(self.function, self.rows)
         hints = {argument.value: _divisor(argument.hint) for argument in self.arguments}
         hints |= {self.first: divided.extent} if self.first else {}
         pointers = [op for op in ops_inside(self.function) if op.name == copied_loads.LOAD]

@@ -63,7 +63,7 @@ class Stretch:
 
     ``chained``: contractions by ``wgmma`` that another one feeds. ``copies``: bytes of tiles for ``wgmma``.
     ``special``, ``simple``: elements of register code. ``computes``: whether this does more than to add contractions
-    up.
+    up; ``apart``: and has nothing of them, nor they of it.
     """
 
     loop: Instruction | None
@@ -84,6 +84,7 @@ class Stretch:
     special: Amount
     simple: Amount
     computes: bool
+    apart: bool
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ class _Writer:
             special=self.shapes.elements(i.result for i in own if i.op in SPECIAL),
             simple=self.shapes.elements(simple),
             computes=_computes(block),
+            apart=self._is_apart(block),
         )
 
     def _fetch(self, load: Instruction) -> Fetch:
@@ -231,6 +233,13 @@ class _Writer:
 
     def _waited(self, block: Block) -> int:
         return sum(i.op == "contract" and not _is_accumulated(i.result, block) for i in block.instructions)
+
+    def _is_apart(self, block: Block) -> bool:
+        """Whether contractions only add up, and multiply nothing that register code makes."""
+        products = [i for i in block.instructions if i.op == "contract" and self.products[i].tensor]
+        made = {result for i in block.instructions if i.op not in LOADS for result in i.results}
+        fed = any(not made.isdisjoint(product.operands) for product in products)
+        return bool(products) and not fed and all(_is_accumulated(product.result, block) for product in products)
 
     def _has_both_uses(self, tile: Ref, block: Block) -> bool:
         users = [i for i in block.instructions if tile in i.operands]

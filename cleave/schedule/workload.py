@@ -41,9 +41,9 @@ class Chain:
     another; ``waited``: contractions that register code waits for; ``wide``: operations, rows and columns of each by
     ``wgmma``; ``small``: operations of those by ``mma.sync``, and the warps that there is work for.
     ``elements``: of tiles of register code, those of special functions eight times; ``computes``: whether this does
-    more than to add contractions up. ``multiplied``: bytes of operands
-    of contractions that are not ``described`` and can be copied by threads, in so many ``vectors``; ``replaced``: those
-    of ``requests`` that are such; ``picked``: whether an index says where some of them are.
+    more than to add contractions up; ``apart``: and has nothing of them, nor they of it. ``multiplied``: bytes of
+    operands of contractions that are not ``described`` and can be copied by threads, in so many ``vectors``;
+    ``replaced``: those of ``requests`` that are such; ``picked``: whether an index says where some of them are.
     """
 
     trips: float
@@ -70,6 +70,7 @@ class Chain:
     special: float = 0.0
     elements: float = 0.0
     computes: bool = False
+    apart: bool = False
     multiplied: float = 0.0
     vectors: float = 0.0
     replaced: float = 0.0
@@ -235,6 +236,7 @@ class _Count:
             special=special,
             elements=SPECIAL_ELEMENTS * special + simple,
             computes=stretch.computes,
+            apart=stretch.apart,
         )
         work.chains.append(chain)
         work.narrowest = min([work.narrowest, *(copy.of(elements) for copy in stretch.copies)])

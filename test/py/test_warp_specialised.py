@@ -47,15 +47,18 @@ Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 
 @cache
-def lowered(graph: Graph, rows: int = LARGE["m"], stages: int = 2, form: Form = USUAL) -> Lowered:
+def lowered(
+    graph: Graph, rows: int = LARGE["m"], stages: int = 2, form: Form = USUAL, columns: int | None = None
+) -> Lowered:
     """As for large sizes, in as few kernels as may be, with tiles of 128 rows, or for so many, with 64; with few
-    stages, so that they are reused."""
+    stages, so that they are reused. ``columns``: of tiles along n, where they are not to be the best."""
     sizes = {name: size for name, size in {**LARGE, "m": rows}.items() if name not in graph.extents}
     found = Schedules(graph.deduplicated(), ScheduleOptions(sizes=sizes)).finalists(64)
     scheduled = min(found, key=lambda each: len(each.candidates))
     tile = 128 if rows == LARGE["m"] else 64
+    exact = {"m": tile, **({"n": columns} if columns else {})}
     wanted = [
-        next((each for each in launch if each.tiling.tiles.get("m") == tile), launch[0])
+        next((each for each in launch if exact.items() <= each.tiling.tiles.items()), launch[0])
         for launch in scheduled.candidates
     ]
     program = with_candidates(scheduled.program, wanted)
@@ -77,9 +80,10 @@ def run(
     seed: int,
     rows: int = LARGE["m"],
     form: Form = USUAL,
+    columns: int | None = None,
 ) -> float:
     """The largest error, relative to the largest number."""
-    plan, _, _ = lowered(graph, rows, form=form)
+    plan, _, _ = lowered(graph, rows, form=form, columns=columns)
     rng = np.random.default_rng(3)
     bound = {**graph.extents, **sizes}
     shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]

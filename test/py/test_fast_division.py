@@ -1,0 +1,55 @@
+"""Divisions whose last bits do not show are not IEEE's, which take branches; all others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from compiled import CTX
+
+from cleave.bindings import ir
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.lowering.emit import kernel_modules
+from cleave.lowering.lower_to_triton import LowerToTriton
+from cleave.passes.tile_io import from_tile_program
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+
+Build = Callable[[GraphBuilder, Value, Value], Value]
+
+
+def _text(graph: Graph) -> str:
+    program = schedule(graph.deduplicated(), ScheduleOptions(sizes={"m": 256})).program
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(program, module)
+        LowerToTriton().apply(CTX, module)
+        return "".join(kernel.text for kernel in kernel_modules(module))
+
+
+def _half(b: GraphBuilder, x: Value) -> Value:
+    return b.cast(x, dtype="f16")
+
+
+FAST: dict[str, Build] = {
+    "rounded": lambda b, x, y: _half(b, b.div(x, y)),
+    "sigmoid": lambda b, x, y: _half(b, b.sigmoid(x)),
+    "gate": lambda b, x, y: _half(b, b.mul(b.mul(x, b.sigmoid(x)), y)),
+    "of a quotient": lambda b, x, y: _half(b, b.div(b.div(x, y), y)),
+    "clamped": lambda b, x, y: _half(b, b.max(b.neg(b.div(x, y)), b.constant(0.5, "f32"))),
+    "bf16": lambda b, x, y: b.cast(b.div(x, y), dtype="bf16"),
+}
+PRECISE: dict[str, Build] = {
+    "f32": lambda b, x, y: b.div(x, y),
+    "gate in f32": lambda b, x, y: b.mul(x, b.sigmoid(x)),
+    "a difference": lambda b, x, y: _half(b, b.sub(b.div(x, y), b.constant(1.0, "f32"))),
+    "a logarithm": lambda b, x, y: _half(b, b.log(b.div(x, y))),
+    "an exponential": lambda b, x, y: _half(b, b.exp(b.mul(b.div(x, y), y))),
+    "both": lambda b, x, y: b.add(b.cast(_half(b, b.div(x, y)), dtype="f32"), b.div(x, y)),
+}
+
+
+@pytest.mark.parametrize(("build", "precise"), [*((f, False) for f in FAST.values()), *((f, True) for f in PRECISE.values())], ids=[*FAST, *PRECISE])  # fmt: skip
+def test_division(build: Build, precise: bool) -> None:
+    b = GraphBuilder("quotient")
+    text = _text(b.build(build(b, b.input("m n=64", "f32"), b.input("m n", "f32"))))
+    assert ("precise_divf" in text, "arith.divf" in text) == (precise, not precise)
