@@ -6,8 +6,9 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from cleave.errors import CleaveError
 
 TOLERANCE = 4e-3
 """Of ‖out − ref‖ / ‖ref‖ for f16 results; twice the error of PyTorch's eager program is allowed beyond it."""
+LONG, NEAR, PROGRAMS, BASELINES = 50.0, 1.05, 3, 2
+"""Microseconds from which times are taken by turns; of so many programs and baselines at most, which took at most so
+many times as long as the fastest."""
 OURS = ("cleave", "model")
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "": {},
@@ -26,6 +30,8 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "no-split-in-one-launch": {"combine": "pdl"},
     "no-overlapping-launches": {"combine": "plain"},
 }
+
+Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -117,23 +123,52 @@ def _measured(
         allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
         ours = _ours(package, tensors, wanted, allowed, timer)
         if not others:
-            others = dict(_baseline_times(subgraph, sizes, tensors, wanted, allowed, baselines, timer))
+            found = list(_baseline_times(subgraph, sizes, tensors, wanted, allowed, baselines, timer))
+            others = {label: us for label, us, _ in found}
+            ours, others = _in_turn(ours, others, {label: call for label, _, call in found}, timer)
         moved = sum(t.numel() * t.element_size() for t in (*tensors, *listed(eager)))
         flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
         yield Row(
             subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program,
-            ours.programs, ours.library,
+            ours.programs, ours.libraries.get(ours.program, ""),
         )  # fmt: skip
+
+
+def _in_turn(
+    ours: _Ours, others: Mapping[str, float], baselines: Mapping[str, Call], timer: Any
+) -> tuple[_Ours, dict[str, float]]:
+    """Long times once more, of the fastest programs and baselines by turns: what came first found a cooler GPU."""
+    if not ours.program or ours.microseconds["cleave"] < LONG:
+        return ours, dict(others)
+    programs = [label for label in _nearest(ours.programs, PROGRAMS) if label in ours.calls]
+    rivals = _nearest(others, BASELINES)
+    calls = [*(ours.calls[label] for label in programs), *(baselines[label] for label in rivals)]
+    times = timer.in_turn(calls)
+    again = {**ours.programs, **dict(zip(programs, times, strict=False))}
+    best = min(programs, key=lambda label: again[label])
+    first = {"model": again[next(iter(again))]} if "model" in ours.microseconds else {}
+    microseconds = {**ours.microseconds, **first, "cleave": again[best]}
+    found = replace(ours, microseconds=microseconds, program=best, programs=again)
+    return found, {**others, **dict(zip(rivals, times[len(programs) :], strict=True))}
+
+
+def _nearest(times: Mapping[str, float], count: int) -> list[str]:
+    """So many of the least, if they are near the least of all."""
+    fastest = sorted(times, key=lambda label: times[label])[:count]
+    return [label for label in fastest if times[label] <= NEAR * times[fastest[0]]]
 
 
 @dataclass(frozen=True)
 class _Ours:
+    """``calls``, and launches that a ``libraries`` makes, by program."""
+
     error: float
     wrong: str
     microseconds: Mapping[str, float]
     program: str
     programs: Mapping[str, float]
-    library: str = ""
+    libraries: Mapping[str, str] = field(default_factory=dict[str, str])
+    calls: Mapping[str, Call] = field(default_factory=dict[str, Call])
 
 
 def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, timer: Any) -> _Ours:
@@ -146,7 +181,16 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
         errors.append(error_of(results, wanted))
         return "" if errors[-1] <= allowed else f"error {errors[-1]:.1e}, {allowed:.1e} is allowed"
 
-    found = [(v, measure(package, v, tensors, check, timer.microseconds)) for v in package.variants]
+    calls: dict[str, Call] = {}
+
+    def timed(variant: Any) -> Callable[[Call], float]:
+        def microseconds(call: Call) -> float:
+            calls[variant.label] = call
+            return timer.microseconds(call)
+
+        return microseconds
+
+    found = [(v, measure(package, v, tensors, check, timed(v))) for v in package.variants]
     found = [(variant, result) for variant, result in found if not result.refused.startswith(NO_LIBRARY)]
     wrong = "; ".join(f"{variant.label}: {result.refused}" for variant, result in found if result.refused)
     best, worst = fastest(found), max(errors, default=float("nan"))
@@ -155,8 +199,8 @@ def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: 
     times = {variant.label: result.microseconds for variant, result in found if result.microseconds is not None}
     first = times.get(package.variants[0].label)
     model = {"model": first} if first is not None and len(found) > 1 else {}
-    library = ", ".join(launch.kernel for launch in best.plan.launches if launch.product)
-    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label, times, library)
+    libraries = {v.label: ", ".join(launch.kernel for launch in v.plan.launches if launch.product) for v, _ in found}
+    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label, times, libraries, calls)
 
 
 def _baseline_times(
@@ -167,14 +211,15 @@ def _baseline_times(
     allowed: float,
     labels: Sequence[str],
     timer: Any,
-) -> Iterator[tuple[str, float]]:
+) -> Iterator[tuple[str, float, Call]]:
     from cleave.bench.baselines import baselines
 
     grouped = sizes.get("g", 1) > 1
     for label, function in baselines(subgraph.torch, dict(subgraph.settings), labels, grouped=grouped):
         try:
             if error_of(listed(function(*tensors)), wanted) <= 2 * allowed:
-                yield label, timer.microseconds(lambda function=function: function(*tensors))
+                call = partial(function, *tensors)
+                yield label, timer.microseconds(call), call
         except (RuntimeError, ValueError) as error:
             print(f"{subgraph.name}: baseline {label}: {str(error).splitlines()[0]}", flush=True)
 

@@ -382,9 +382,8 @@ class Consumer:
     def _made(self, op: ir.Operation, operands: Sequence[ir.Value], encoding: Encoding | None) -> Sequence[ir.Value]:
         if op.name == HALVES:
             return halves(operands[0])
-        if encoding and op in self.kernel.shared_out:
-            return list(with_polynomial(operands[0], encoding).results)
-        return list(ttg.clone(op, operands, encoding).results)
+        shared_out = encoding and op in self.kernel.shared_out and with_polynomial(operands[0], encoding)
+        return list((shared_out or ttg.clone(op, operands, encoding)).results)
 
 
 def _ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation:

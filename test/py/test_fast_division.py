@@ -48,7 +48,13 @@ PRECISE: dict[str, Build] = {
 }
 
 
-@pytest.mark.parametrize(("build", "precise"), [*((f, False) for f in FAST.values()), *((f, True) for f in PRECISE.values())], ids=[*FAST, *PRECISE])  # fmt: skip
+CASES = {
+    **{name: (build, False) for name, build in FAST.items()},
+    **{name: (build, True) for name, build in PRECISE.items()},
+}
+
+
+@pytest.mark.parametrize(("build", "precise"), CASES.values(), ids=CASES)
 def test_division(build: Build, precise: bool) -> None:
     b = GraphBuilder("quotient")
     text = _text(b.build(build(b, b.input("m n=64", "f32"), b.input("m n", "f32"))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,3 +137,15 @@ def test_the_gpu_is_kept_busy_ahead_of_times_behind_a_pause(gpu: Gpu) -> None:
         flushes.append(gpu.flushes - before)
     timed, settling = 1 + 2 * COPIES, SETTLE / STEP
     assert flushes == pytest.approx([1 + timed + settling, timed, timed + settling], abs=1.5)
+
+
+def test_calls_that_take_turns_find_the_gpu_alike(gpu: Gpu) -> None:
+    """While it warms, the one that is measured first would seem the faster one."""
+    timer, runs = Timer(runs=7, warm_up=2), count()
+
+    def warming(least: float) -> Callable[[], None]:
+        return lambda: gpu.enqueue(lambda: gpu.compute(least + 0.1 * next(runs)))
+
+    slow, fast = timer.in_turn([warming(10.0), warming(9.0)])
+    assert 0.4 < slow - fast < 0.6  # five runs of one call between those of the other
+    assert timer.microseconds(warming(10.0)) < timer.microseconds(warming(9.0))
