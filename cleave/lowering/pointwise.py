@@ -133,12 +133,27 @@ def pointwise(op: ir.Operation, name: str, operands: Sequence[Tile], layout: Lay
     values = _at_layout(operands, layout)
     if name in _EXACT:
         return _tile(_in(layout, _NATIVE, _EXACT[name], values), layout)
+    factor = _exact_reciprocal(op.operands[1]) if name == "div" else None
+    if factor is not None:
+        return _tile(_in(layout, ("f32", "f64"), lambda a, _: _times(a, factor), values), layout)
     if name in _PRECISE:
         precise = layout.dtype == "f32" and not only_narrowed(op.results[0])
         return _tile(_in(layout, ("f32", "f64"), lambda *xs: _PRECISE[name](*xs, precise), values), layout)
     if name not in _ROUNDED:
         raise CleaveError(f"there is no rule for it on {layout.dtype}")
     return _tile(_in(layout, ("f32", "f64"), _ROUNDED[name], values), layout)
+
+
+def _times(x: ir.Value, factor: float) -> ir.Value:
+    return tt.same("arith.mulf", x, tt.constant_like(x, factor))
+
+
+def _exact_reciprocal(value: ir.Value) -> float | None:
+    """Of a constant that is a power of two: to multiply by it is to divide by the constant, to the bit."""
+    constant = _constant(value)
+    if constant is None or not math.isfinite(constant) or abs(math.frexp(constant)[0]) != 0.5:
+        return None
+    return 1 / constant if 2.0**-100 < abs(constant) < 2.0**100 else None
 
 
 _FOLDED: Mapping[str, Callable[..., float]] = {"div": operator.truediv, "log": math.log}

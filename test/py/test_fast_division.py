@@ -39,6 +39,7 @@ FAST: dict[str, Build] = {
     "bf16": lambda b, x, y: b.cast(b.div(x, y), dtype="bf16"),
 }
 PRECISE: dict[str, Build] = {
+    "by a constant": lambda b, x, y: b.mul(b.div(x, b.constant(3.0, "f32")), y),
     "f32": lambda b, x, y: b.div(x, y),
     "gate in f32": lambda b, x, y: b.mul(x, b.sigmoid(x)),
     "a difference": lambda b, x, y: _half(b, b.sub(b.div(x, y), b.constant(1.0, "f32"))),
@@ -48,10 +49,22 @@ PRECISE: dict[str, Build] = {
 }
 
 
+NONE: dict[str, Build] = {
+    "by a power of two": lambda b, x, y: b.mul(b.div(x, b.constant(-4096.0, "f32")), y),
+    "by a fraction": lambda b, x, y: b.add(b.div(x, b.constant(0.125, "f32")), y),
+}
 CASES = {
     **{name: (build, False) for name, build in FAST.items()},
     **{name: (build, True) for name, build in PRECISE.items()},
 }
+
+
+@pytest.mark.parametrize("build", NONE.values(), ids=NONE)
+def test_a_division_that_is_a_product(build: Build) -> None:
+    """To the bit, for the reciprocal is exact."""
+    b = GraphBuilder("quotient")
+    text = _text(b.build(build(b, b.input("m n=64", "f32"), b.input("m n", "f32"))))
+    assert "divf" not in text and ("-2.44140625E-4" in text or "8.000000e+00" in text.lower())
 
 
 @pytest.mark.parametrize(("build", "precise"), CASES.values(), ids=CASES)
