@@ -117,7 +117,7 @@ def _measured(
     torch, others = timer.torch, dict[str, float]()
     for ablation, path in packages.items():
         package = Package.load(path)
-        tensors = _inputs(torch, package, sizes)
+        tensors = inputs(torch, package, sizes)
         wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
         eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
         allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
@@ -224,7 +224,7 @@ def _baseline_times(
             print(f"{subgraph.name}: baseline {label}: {str(error).splitlines()[0]}", flush=True)
 
 
-def _inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
+def inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
     """Normal numbers; weights scaled so that products keep the scale of their rows."""
     from cleave.dialects.dims import Dim
 
