@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("forms.jsonl"))
     parsed = parser.parse_args()
     timer, rows = Timer(), list[Mapping[str, Any]]()
-    for subgraph in subgraphs():
+    for subgraph in subgraphs().values():
         for shape, sizes in subgraph.shapes.items():
             path = package_path(parsed.folder, subgraph.name, shape, "")
             if path.exists():

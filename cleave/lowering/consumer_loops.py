@@ -14,6 +14,9 @@ from cleave.lowering.rings import Ring, State, slot_before
 from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
 from cleave.passes.functions import ops_inside
 
+RUN_ON_STAGES = 3
+"""Of rings of which products may hold two stages at a time."""
+
 
 def nested(consumer: Consumer, op: ir.Operation) -> None:
     """Emit a loop or branches of the source."""
@@ -194,7 +197,9 @@ class _InOrder(_Loop):
         kept = [product for product in flying if not product.added_to]
         alone = all(self._only_added_to(product) for product in kept)
         held = all(product.left is None or product.left in consumer.stays for product in flying)
-        return flying if alone and held else []
+        buffers = [each.ring for product in flying for each in product.held]
+        spare = all(ring.stages >= RUN_ON_STAGES for ring in buffers)
+        return flying if alone and held and spare else []
 
     def _only_added_to(self, product: Product) -> bool:
         value = product.place[0]

@@ -13,9 +13,10 @@ class Form:
     ``in_registers``: left operands that stay the same in a loop are there in registers, where these suffice.
     ``stored_by_copies``: results go through shared memory, from where copies take them while the next tile begins.
     ``in_turn``: consumers take turns at the tensor cores in loops that compute between products.
-    ``run_on``: products of a loop that only adds them up run into its next iteration. They then hold buffers of two
-    iterations, of which copies could fill one, and tensor cores have the other consumer's products meanwhile.
-    ``rest_in_order``: loops that go on with what another one carried, as masked ones do, are not rotated.
+    ``run_on``: products of a loop that only adds them up run into its next iteration, where the buffers of two
+    iterations that they then hold leave others to be filled.
+    ``rest_in_order``: loops that go on with what another one carried, as masked ones do, are not rotated; otherwise
+    only where registers would not suffice.
     ``side_by_side``: two products of one left operand that a loop adds up are one, its right operand both of theirs.
     ``polynomial``: an eighth of a loop's exponentials from an anchor are computed by multiply-adds.
     """
@@ -24,8 +25,8 @@ class Form:
     in_registers: bool = True
     in_turn: bool = True
     stored_by_copies: bool = True
-    run_on: bool = False
-    rest_in_order: bool = False
+    run_on: bool = True
+    rest_in_order: bool = True
     side_by_side: bool = True
     polynomial: bool = False
 

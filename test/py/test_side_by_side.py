@@ -53,11 +53,11 @@ JOINED = [
 
 @pytest.mark.parametrize(("graph", "columns", "runs"), JOINED)
 def test_numbers(graph: Graph, columns: int, runs: list[dict[str, int]]) -> None:
-    _, (kernel,), _ = lowered(graph, columns=columns)
-    assert '"tt.split"' in kernel.text
-    for sizes in runs:
-        for seed in range(2):
-            assert run(graph, {kernel.name: kernel.text}, sizes, seed, columns=columns) < 1e-2
+    for stages in (2, 3):  # of which products run on with three
+        _, (kernel,), _ = lowered(graph, stages=stages, columns=columns)
+        assert '"tt.split"' in kernel.text
+        for sizes in runs:
+            assert run(graph, {kernel.name: kernel.text}, sizes, stages, columns=columns) < 1e-2
 
 
 @pytest.mark.parametrize("transposed", [False, True])

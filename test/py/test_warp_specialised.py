@@ -42,7 +42,6 @@ __all__ = ["library", "stub"]
 SM_90 = Target.parse("sm_90")
 LARGE = {"m": 4096, "n": 4096, "k": 4096, "h": 32}
 USUAL = Form()
-RUNNING_ON = Form(run_on=True)
 Lowered = tuple[LaunchPlan, list[KernelModule], list[Diagnostic]]
 
 
@@ -150,11 +149,10 @@ def _label(value: Graph | Mapping[str, int]) -> str:
 
 @pytest.mark.parametrize(("graph", "sizes"), [(g, s) for g, runs in RIGHT for s in runs], ids=_label)
 def test_numbers(graph: Graph, sizes: dict[str, int]) -> None:
-    _, kernels, _ = lowered(graph)
-    assert all(TTGIR_TARGET in kernel.text for kernel in kernels)
-    texts = {kernel.name: kernel.text for kernel in kernels}
-    for seed in range(2):
-        assert run(graph, texts, sizes, seed) < 1e-2
+    for stages in (2, 3):  # of which products run on with three
+        _, kernels, _ = lowered(graph, stages=stages)
+        assert all(TTGIR_TARGET in kernel.text for kernel in kernels)
+        assert run(graph, {kernel.name: kernel.text for kernel in kernels}, sizes, stages) < 1e-2
 
 
 def _first_call(pattern: str, replacement: str) -> Callable[[str], str]:
@@ -182,7 +180,7 @@ FAULTS: list[tuple[str, Callable[[str], str], str]] = [
 @pytest.mark.parametrize(("fault", "message"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
 def test_faults_are_found(fault: Callable[[str], str], message: str) -> None:
     graph = matmul()
-    plan, (kernel,), _ = lowered(graph, form=RUNNING_ON)
+    plan, (kernel,), _ = lowered(graph, stages=3)
     text = fault(kernel.text)
     assert text != kernel.text
     outcomes = [_outcome(graph, plan, text, seed) for seed in range(3)]
@@ -193,7 +191,7 @@ def test_faults_are_found(fault: Callable[[str], str], message: str) -> None:
 def test_a_buffer_that_is_not_waited_for_is_found_whatever_the_order(seed: int) -> None:
     """Also where the copy happens to be there, and the numbers are right."""
     graph = matmul()
-    plan, (kernel,), _ = lowered(graph, form=RUNNING_ON)
+    plan, (kernel,), _ = lowered(graph, stages=3)
     text = _first_call(r'\n *"ttng\.wait_barrier"[^\n]*', "")(kernel.text)
     assert "a buffer is read that a copy fills, before it was waited for" in _outcome(graph, plan, text, seed)
 
@@ -261,7 +259,7 @@ def test_another_architecture_is_refused() -> None:
 @pytest.mark.parametrize("graph", [matmul(), chain("n=256")], ids=_label)
 def test_ptx(graph: Graph) -> None:
     """Two warpgroups of consumers and a producer, no spills, nothing that ptxas remarks on."""
-    _, kernels, _ = lowered(graph, form=RUNNING_ON)
+    _, kernels, _ = lowered(graph, stages=3)
     (found,) = compile_many([kernel.request(SM_90) for kernel in kernels])
     assert not isinstance(found, CleaveError)
     assert (found.num_warps, found.spills, found.notes) == (12, 0, ())

@@ -247,9 +247,10 @@ def test_what_does_not_fit_beside_the_stages_is_stored_by_threads() -> None:
 
 
 def test_products_that_run_on() -> None:
-    """They are awaited at the end of the next iteration, and otherwise in their own."""
-    for form, pendings in ((Form(), "0"), (Form(run_on=True), "1")):
-        _, (kernel,), _ = lowered(matmul(), form=form)
+    """They are awaited at the end of the next iteration, and otherwise in their own: with two stages nothing could be
+    copied meanwhile."""
+    for form, stages, pendings in ((Form(), 3, "1"), (Form(), 2, "0"), (Form(run_on=False), 3, "0")):
+        _, (kernel,), _ = lowered(matmul(), stages=stages, form=form)
         loop = kernel.text[kernel.text.index("warp_group_dot") :]
         assert re.findall(r"pendings = (\d)", loop)[0] == pendings
 
