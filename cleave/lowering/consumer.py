@@ -16,6 +16,7 @@ from cleave.lowering.encodings import Encoding, LeftOperand, barrier
 from cleave.lowering.exchange import COMBINE, GATHER, PART
 from cleave.lowering.exchange_buffers import Exchange, Exchanges
 from cleave.lowering.exponentials import with_polynomial
+from cleave.lowering.masks_first import Masked
 from cleave.lowering.meeting import is_barrier, meet_blocks
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
@@ -70,7 +71,7 @@ class Kernel:
     ``stores``: those that copies carry out, and through which buffers; each has them to itself for as long. ``turns``:
     how many consumers take turns; 0 if none. ``run_on``: whether products may run into the next iteration.
     ``rotated``: the loops that may be. ``exchanges``: where consumers exchange tiles. ``consumers``: how many there
-    are. ``shared_out``: exponentials of which a polynomial computes a part.
+    are. ``shared_out``: exponentials of which a polynomial computes a part. ``masked``: what runs into a rotated loop.
     """
 
     block: ir.Block
@@ -83,6 +84,7 @@ class Kernel:
     exchanges: Exchanges = field(default_factory=dict[ir.Operation, Exchange])
     consumers: int = 1
     shared_out: Container[ir.Operation] = ()
+    masked: Mapping[ir.Operation, Masked] = field(default_factory=dict[ir.Operation, Masked])
 
 
 @dataclass

@@ -18,6 +18,7 @@ class Form:
     ``rest_in_order``: loops that go on with what another one carried, as masked ones do, are not rotated; otherwise
     only where registers would not suffice.
     ``side_by_side``: two products of one left operand that a loop adds up are one, its right operand both of theirs.
+    ``masks_first``: a last tile with masks is a rotated loop's first iteration.
     ``polynomial``: an eighth of a loop's exponentials from an anchor are computed by multiply-adds.
     """
 
@@ -28,6 +29,7 @@ class Form:
     run_on: bool = True
     rest_in_order: bool = True
     side_by_side: bool = True
+    masks_first: bool = True
     polynomial: bool = False
 
     @property

@@ -21,6 +21,8 @@ from cleave.lowering.register_layouts import is_tile
 
 _SINKING = ("arith.truncf", "tt.fp_to_fp", "tt.expand_dims", "tt.broadcast", "tt.splat")
 """Ops moved to where their results are needed, as these hold more registers than their operands, or the same."""
+SINGLE = "tt.num_stages"
+"""What only loops of one iteration at most have: a pipeline of their own."""
 _KEPT = ("scf.for", "scf.if", "tt.store", "tt.elementwise_inline_asm")
 
 
@@ -35,11 +37,19 @@ class LoopPlan:
     finish: tuple[ir.Operation, ...]
     late_yields: tuple[int, ...]  # positions of what the late part carries on
 
+    @property
+    def behind(self) -> tuple[ir.Operation, ...]:
+        """What of an iteration stands in the next one."""
+        return (*self.late, *self.finish)
+
 
 def plan_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
     """None where the loop is not to be rotated, as where it has a pipeline of its own: at most one iteration."""
-    if "tt.num_stages" in loop.attributes:
-        return None
+    return None if SINGLE in loop.attributes else rotation_of(loop, resident)
+
+
+def rotation_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
+    """Of a loop of any number of iterations."""
     return _Body(loop, resident).plan()
 
 

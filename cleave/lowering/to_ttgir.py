@@ -34,6 +34,7 @@ from cleave.lowering.kernel_builder import (
     Surroundings,
 )
 from cleave.lowering.loop_plan import goes_on
+from cleave.lowering.masks_first import put_masks_first
 from cleave.lowering.meeting import multiplies_behind
 from cleave.lowering.outgoing import STORE, outgoing_of
 from cleave.lowering.parts_of_loads import row_of, without_parts
@@ -211,6 +212,8 @@ class _Module:
         room = room if self.form.in_registers and not exchanges else 0
         loops = [op for op in ops if op.name == "scf.for"]
         in_order = self._in_order(loops, dots)
+        first = self.form.masks_first and not (divided.repeats or exchanges)
+        masked = put_masks_first(loops, self.resident) if first else {}
         stays = staying(self.loads, dots, self.resident, room, in_order)
         layouts = Layouts(self.block, self.resident, stays)
         # a rotated loop has operands of two iterations in registers, and where one tile is both, in its buffers
@@ -218,7 +221,7 @@ class _Module:
         turns = self._turns(rotated)
         run_on = self.form.run_on and not exchanges  # consumers that meet have read what they exchanged before
         shared_out = anchored_exponentials(self.function) if self.form.polynomial else ()
-        agreed = turns, run_on, rotated, exchanges, divided.parts, shared_out
+        agreed = turns, run_on, rotated, exchanges, divided.parts, shared_out, masked
         self.kernel = Kernel(self.block, layouts, self.rings, stores, *agreed)
 
     def _budget(self) -> Budget:

@@ -121,7 +121,11 @@ def test_programs_to_measure_have_both_forms() -> None:
 
 
 TWO = ["", ", polynomial"]
-EVERY = ["", ", not persistent", ", not in registers", ", not in turn", ", not stored by copies", ", polynomial"]
+EVERY = [
+    "",
+    *(f", not {part}" for part in ("persistent", "in registers", "in turn", "stored by copies", "masks first")),
+]
+EVERY += TWO[1:]
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,13 @@ def test_rest_in_order(sizes: dict[str, int]) -> None:
     assert kernel.text.count('warp_group_dot"') * 4 == rotated.text.count('warp_group_dot"') * 3
     for each, text in ((Form(), kernel.text), (form, rotated.text)):
         assert run(graph, {kernel.name: text}, sizes, 1, form=each) < 1e-2
+
+
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 256, 300])
+def test_masks_first(n: int) -> None:
+    """The tile with masks is the first iteration, full or not, and none has code of its own behind the loop."""
+    graph, form = attention("plain", lambda b, z: z), Form(masks_first=False)
+    (usual,), (kernel,) = (lowered(graph, form=each)[1] for each in (Form(), form))
+    assert kernel.text.count('warp_group_dot"') * 4 == usual.text.count('warp_group_dot"') * 6
+    for each, made in ((Form(), usual), (form, kernel)):
+        assert run(graph, {kernel.name: made.text}, {"h": 2, "m": 130, "n": n}, n, form=each) < 1e-2
