@@ -77,6 +77,12 @@ def collecting(handler: Handler) -> Generator[None]:
         _handlers.pop()
 
 
+def progress(text: str) -> None:
+    """One line on a terminal, which the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
 # --- places ----------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from cleave.bindings import ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
+from cleave.passes import diagnostics
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph, to_graph
 from cleave.passes.options import parse_sizes
@@ -92,7 +93,10 @@ class Schedule:
         graphs = [meant_graph(func).named(name_of(alternatives[0])).deduplicated() for func in alternatives]
         forms = [aligned(graph, options.sizes) if self.aligned else None for graph in graphs]
         found = [form or graph for form, graph in zip(forms, graphs, strict=True)]
-        best, index, outlooks = _best(found, alternatives, options)
+        name = name_of(alternatives[0])
+        told = replace(options, progress=lambda text: diagnostics.progress(f"schedule: {name}, {text}"))
+        best, index, outlooks = _best(found, alternatives, told)
+        diagnostics.progress("")
         if self.explain:
             print(alternatives_table(outlooks, outlooks[index].name), file=sys.stderr)
         program = self._arranged(best, options)
@@ -147,7 +151,8 @@ def _best(
     tilings = COARSE if len(graphs) > 1 else options.max_tilings
     outlooks: list[Outlook] = []
     failure: CleaveError | None = None
-    for each, function in zip(schedules, functions, strict=True):
+    for number, (each, function) in enumerate(zip(schedules, functions, strict=True)):
+        options.progress(f"program {number + 1} of {len(functions)}")
         try:
             outlooks.append(Outlook(name_of(function), each.best(tilings).seconds))
         except CleaveError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from cleave.dialects.empty_parts import without_empty_parts
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
+from cleave.passes.diagnostics import progress
 from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import EMPTY_ROWS, from_graph, to_graph
 from cleave.passes.superopt_rejected import remark_rejected
@@ -71,11 +71,11 @@ class Superopt:
             for number, func in enumerate(functions):
                 name = name_of(func)
                 title = f"superopt: {name} ({number + 1} of {len(functions)})"
-                _progress(title)
+                progress(title)
                 graph = without_empty_parts(to_graph(func)).deduplicated()
-                results[name] = result = superoptimise(graph, options, lambda text, t=title: _progress(f"{t}, {text}"))
+                results[name] = result = superoptimise(graph, options, lambda text, t=title: progress(f"{t}, {text}"))
                 _annotate(func, result, module)
-                _progress("")
+                progress("")
                 _remarks(func, result, explain=self.explain)
             if self.certificate:
                 _write(self.certificate, _certificates(results))
@@ -128,12 +128,6 @@ def _remarks(func: ir.Operation, result: SearchResult, *, explain: bool) -> None
         diagnostics.remark(func.location, what)
     if explain:
         remark_rejected(func, result.rejected)
-
-
-def _progress(text: str) -> None:
-    """One line on a terminal, which the next one overwrites."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def _write(path: str, text: str) -> None:

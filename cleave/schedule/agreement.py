@@ -40,8 +40,8 @@ def kernels_that_agree(graph: Graph, cut: frozenset[Value], *, wide: bool = Fals
 
 def _disputed(graph: Graph, kernels: Kernels) -> Value | None:
     """The last reduction on which kernels disagree; None if there is none."""
-    written = {value for outputs in kernels for value in outputs}
-    inside = [_computed(outputs, written) for outputs in kernels]
+    memory = {value for outputs in (*kernels, graph.inputs) for value in outputs}
+    inside = [_computed(outputs, memory) for outputs in kernels]
     again = {value for values in inside for value in values if _is_inexact(value, graph.extents)}
     again = {value for value in again if sum(value in values for values in inside) > 1}
     if not again:
@@ -59,14 +59,14 @@ def _disputed(graph: Graph, kernels: Kernels) -> Value | None:
     return max(found, key=position.__getitem__, default=None)
 
 
-def _computed(outputs: Sequence[Value], written: set[Value]) -> set[Value]:
+def _computed(outputs: Sequence[Value], memory: set[Value]) -> set[Value]:
     """All that a kernel for these outputs computes."""
     found, pending = set[Value](), list(outputs)
     while pending:
         value = pending.pop()
         if value not in found and value.operands:
             found.add(value)
-            pending += [operand for operand in value.operands if operand not in written]
+            pending += [operand for operand in value.operands if operand not in memory]
     return found
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
@@ -18,6 +18,7 @@ from cleave.schedule.explore import Score, explore
 from cleave.schedule.forms import Form, form_of
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import viewed
+from cleave.schedule.structure import structure_of_region
 from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel
 from cleave.schedule.tiling import Fusion, Tiling
@@ -80,6 +81,19 @@ class Candidate:
         return DOUBT ** (self.swapped + (small and self.num_warps > WARPS[0] and not self.warp_specialised))
 
 
+@dataclass(frozen=True)
+class _Emission:
+    """The kernel of a region with a tiling, which is emitted when it is asked for."""
+
+    kernels: Candidates
+    region: Region
+    tiling: Tiling
+    fusion: Fusion
+
+    def __call__(self) -> Emitted:
+        return self.kernels.kernel(self.region, self.tiling, self.fusion)
+
+
 def distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
     """The first ``count``; of those that differ in stages which change nothing, one."""
     found: dict[Hashable, Candidate] = {}
@@ -119,6 +133,7 @@ class Candidates:
         self._forms: dict[tuple[Region, Hashable, Fusion], list[Form]] = {}
         self._weighed: dict[tuple[Region, Hashable, Hashable], list[tuple[Score, Candidate]]] = {}
         self._ranked: dict[tuple[Region, int, Hashable], tuple[Candidate, ...]] = {}
+        self._structures: dict[Hashable, Region] = {}
 
     def region(self, outputs: tuple[Value, ...], boundary: frozenset[Value]) -> Region:
         """As ``region_of``; regions that compute the same from the same memory are one."""
@@ -136,8 +151,17 @@ class Candidates:
         """The candidates for a region, best first, from ``count`` of its tilings."""
         key = (region, count, sizes.of(region.symbols))
         if key not in self._ranked:
-            self._ranked[key] = self._explored(region, count, sizes)
+            first = self._structures.setdefault(structure_of_region(region), region)
+            if first is region:
+                self._ranked[key] = self._explored(region, count, sizes)
+            else:
+                self._ranked[key] = tuple(self._of_another(region, c) for c in self.ranked(first, count, sizes))
         return self._ranked[key]
+
+    def _of_another(self, region: Region, candidate: Candidate) -> Candidate:
+        """The candidate of a region of the same structure, for this one."""
+        assert isinstance(candidate.emit, _Emission)
+        return replace(candidate, emit=replace(candidate.emit, region=region))
 
     def score(self, candidate: Candidate) -> Score:
         return (not candidate.cost.fits(self.target), candidate.cost.running * candidate.doubt)
@@ -180,7 +204,7 @@ class Candidates:
         works = {False: work}
         if self.target.has_descriptors and work.describable and _gains_by_descriptors(work):
             works[True] = form.workload(tiling, sizes.values, sizes.known, descriptors=True)
-        emit = partial(self._kernel, region, tiling, fusion)
+        emit = _Emission(self, region, tiling, fusion)
         resources = list(itertools.product(STAGES if form.has_loops else (NO_PIPELINE,), WARPS))
         found: list[Candidate] = []
         swapped = _swaps(region, tiling)
@@ -222,7 +246,7 @@ class Candidates:
             work = alike.workload(wider, sizes.values, sizes.known, descriptors=True)
             form = specialised_form(alike.kernel(wider), work, sizes.known, self.target, alike.emitted.operands)
             if form and form.division.dim == name and form.division.consumers == 3:
-                emit = partial(self._kernel, alike.region, wider, fusion)
+                emit = _Emission(self, alike.region, wider, fusion)
                 yield from self._specialised(emit, wider, alike, work, sizes)
 
     def _form(self, region: Region, tiling: Tiling, fusion: Fusion) -> Form:
@@ -230,10 +254,10 @@ class Candidates:
         forms = self._forms.setdefault((region, form_of(region, tiling), fusion), [])
         found = next((form for form in forms if form.has(tiling)), None)
         if found is None:
-            forms.append(found := Form(region, tiling, self._kernel(region, tiling, fusion)))
+            forms.append(found := Form(region, tiling, self.kernel(region, tiling, fusion)))
         return found
 
-    def _kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
+    def kernel(self, region: Region, tiling: Tiling, fusion: Fusion) -> Emitted:
         key = (region, tiling.key, fusion)
         if key not in self._emitted:
             self._emitted[key] = emit_kernel("kernel", region, tiling, self.extents, fusion)

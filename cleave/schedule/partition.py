@@ -1,4 +1,7 @@
-"""Which values are written to memory: the cuts between kernels, chosen by predicted time."""
+"""Which values are written to memory: the cuts between kernels, chosen by predicted time.
+
+The inputs of a graph may be computed values here, which other kernels write: those of a section are (``sections``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Sequence
 from cleave.dialects.dims import Dim
 from cleave.dialects.graph import Graph, Value
 from cleave.dialects.ops import REDUCTIONS, VIEWS
-from cleave.schedule.rename import is_memory_view, viewed
+from cleave.schedule.rename import is_in_memory, topological, viewed
 
 MAX_CANDIDATES = 6
 MAX_CHOSEN = 2
@@ -31,9 +34,9 @@ def cuts(graph: Graph) -> list[frozenset[Value]]:
 def _partial_results(graph: Graph) -> frozenset[Value]:
     """The results of reductions inside the parts of a split, to be combined; and combinations of which parts are
     computed again, as deviations from a mean are, for blocks of one part cannot combine all of them."""
-    splits = [value.attrs["into"] for value in graph.topological() if value.op == "split"]
+    splits = [value.attrs["into"] for value in topological(graph.outputs, frozenset()) if value.op == "split"]
     counts, inner = ({Dim.parse(into[axis]).name for into in splits} for axis in (0, 1))
-    reductions = [value for value in graph.topological() if value.op in REDUCTIONS]
+    reductions = [value for value in _computed(graph) if value.op in REDUCTIONS]
     parts = [value for value in reductions if inner & set(value.attrs["over"])]
     upstream = _upstream(graph)
     combined = (value for value in reductions if counts & set(value.attrs["over"]))
@@ -46,13 +49,14 @@ def _candidates(graph: Graph) -> list[Value]:
 
     At most ``MAX_CANDIDATES``: those whose recomputation would repeat the longest chains of reductions.
     """
-    depth: dict[Value, int] = {}
-    for value in graph.topological():
+    memory, computed = frozenset(graph.inputs), _computed(graph)
+    depth = dict.fromkeys(graph.inputs, 0)
+    for value in computed:
         depth[value] = max((depth[operand] for operand in value.operands), default=0) + (value.op in REDUCTIONS)
     found: dict[Value, None] = {}
-    for value in graph.topological():
+    for value in computed:
         for operand in value.operands:
-            under_view = value.op in VIEWS and not is_memory_view(operand)
+            under_view = value.op in VIEWS and not is_in_memory(operand, memory)
             interesting = depth[operand] and (value.op in REDUCTIONS or operand.op in REDUCTIONS)
             if (under_view or interesting) and operand not in graph.outputs and operand.dtype != "tf32":
                 found[operand] = None
@@ -66,6 +70,7 @@ def kernels_of(graph: Graph, cut: frozenset[Value], *, wide: bool = False) -> li
     dims are some of another's do too. What no other kernel reads is not written.
     """
     upstream, stored = _upstream(graph), _stored(graph, cut)
+    memory = {*stored, *graph.inputs}
     groups: list[list[Value]] = []
     for value in stored:
         group = next((g for g in groups if _together(value, g, groups, upstream, wide)), None)
@@ -73,12 +78,12 @@ def kernels_of(graph: Graph, cut: frozenset[Value], *, wide: bool = False) -> li
             group.append(value)
         else:
             groups.append([value])
-    needed = {viewed(value) for value in graph.outputs}.union(*(_read(group, stored) for group in groups))
+    needed = {viewed(value) for value in graph.outputs}.union(*(_read(group, memory) for group in groups))
     written = (tuple(value for value in group if value in needed) for group in groups)
     return [group for group in written if group]
 
 
-def _read(group: Sequence[Value], stored: Sequence[Value]) -> set[Value]:
+def _read(group: Sequence[Value], stored: set[Value]) -> set[Value]:
     """Of the values ``stored``, those that a kernel for ``group`` reads."""
     pending, seen = [operand for value in group for operand in value.operands], set[Value]()
     while pending:
@@ -91,19 +96,24 @@ def _read(group: Sequence[Value], stored: Sequence[Value]) -> set[Value]:
 
 def one_kernel_each(graph: Graph) -> tuple[tuple[Value, ...], ...]:
     """A kernel for each reduction and each output: no fusion of reductions."""
-    reductions = frozenset(value for value in graph.topological() if value.op in REDUCTIONS)
+    reductions = frozenset(value for value in _computed(graph) if value.op in REDUCTIONS)
     return tuple((value,) for value in _stored(graph, reductions))
 
 
 def _stored(graph: Graph, cut: frozenset[Value]) -> list[Value]:
     """What kernels write, operands first: the values of ``cut``, and the outputs or what they are views of."""
-    wanted = cut | {viewed(value) for value in graph.outputs}
-    return [value for value in graph.topological() if value in wanted and not is_memory_view(value)]
+    wanted, memory = cut | {viewed(value) for value in graph.outputs}, frozenset(graph.inputs)
+    return [value for value in graph.topological() if value in wanted and not is_in_memory(value, memory)]
+
+
+def _computed(graph: Graph) -> list[Value]:
+    """All but the graph's inputs, operands first."""
+    return topological(graph.outputs, frozenset(graph.inputs))
 
 
 def _upstream(graph: Graph) -> dict[Value, frozenset[Value]]:
-    found: dict[Value, frozenset[Value]] = {}
-    for value in graph.topological():
+    found: dict[Value, frozenset[Value]] = dict.fromkeys(graph.inputs, frozenset())
+    for value in _computed(graph):
         found[value] = frozenset(value.operands).union(*(found[operand] for operand in value.operands))
     return found
 

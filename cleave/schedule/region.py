@@ -9,12 +9,12 @@ from functools import cached_property
 
 from cleave.dialects.dims import Dim, Size
 from cleave.dialects.graph import Value
-from cleave.dialects.ops import OPS, REDUCTIONS, VIEWS
+from cleave.dialects.ops import OPS, REDUCTIONS
 from cleave.dialects.rounding import transparent
 from cleave.errors import CleaveError
 from cleave.schedule.derivatives import State, state_of
 from cleave.schedule.reindex import is_of_equal_elements
-from cleave.schedule.rename import Part, Renamer, is_memory_view, renamed, topological, viewed
+from cleave.schedule.rename import Part, Renamer, is_in_memory, is_memory_view, renamed, topological, viewed
 from cleave.schedule.separability import Body
 
 
@@ -162,7 +162,7 @@ def region_of(outputs: tuple[Value, ...], boundary: frozenset[Value], extents: M
     results = tuple(renamer.rename_apart(value, parallel) for value in outputs)
     memory: list[Value] = []
     for value in _reachable(results, stop):
-        if _in_memory(value, stop):
+        if is_in_memory(value, stop):
             memory.append(value)
         elif OPS[value.op].stage == "graph" and value.op != "gather":
             raise CleaveError(f"cleave.{value.op} of a computed value cannot be scheduled yet", value.location)
@@ -211,12 +211,6 @@ def _splits(outputs: tuple[Value, ...]) -> dict[str, list[Part]]:
                 parts = found.get(inner, [])
                 parts += [Part(new, part.whole) for part in parts if part.outer == old]
     return {inner: list(dict.fromkeys(parts)) for inner, parts in found.items() if parts}
-
-
-def _in_memory(value: Value, stop: frozenset[Value]) -> bool:
-    while value.op in VIEWS and value not in stop:
-        value = value.operands[0]
-    return value in stop or value.op == "input"
 
 
 def _reachable(outputs: tuple[Value, ...], stop: frozenset[Value]) -> list[Value]:

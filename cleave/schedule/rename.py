@@ -4,6 +4,7 @@ moving changes of indices to the tensors in memory."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -85,6 +86,13 @@ def is_memory_view(value: Value) -> bool:
     return viewed(value).op == "input"
 
 
+def is_in_memory(value: Value, stored: AbstractSet[Value]) -> bool:
+    """Whether the value is one of ``stored`` or an input, or a view of one."""
+    while value not in stored and value.op in VIEWS:
+        value = value.operands[0]
+    return value in stored or value.op == "input"
+
+
 def renamed(value: Value) -> Value:
     """The value of which this one is the same with other names of dims."""
     while value.op == "rename":
@@ -132,10 +140,7 @@ class Renamer:
         return f"{name}_{count}"
 
     def in_memory(self, value: Value) -> bool:
-        """Whether the value is one of ``memory`` or an input, or a view of one."""
-        while value not in self.memory and value.op in VIEWS:
-            value = value.operands[0]
-        return value in self.memory or value.op == "input"
+        return is_in_memory(value, self.memory)
 
     def substitute(self, value: Value, names: Mapping[str, str]) -> Value:
         """``value`` with each free dim ``old`` called ``names[old]``."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from cleave.dialects.dims import const
@@ -25,6 +26,7 @@ from cleave.schedule.partition import cuts, one_kernel_each
 from cleave.schedule.region import Region
 from cleave.schedule.rename import in_memory_order
 from cleave.schedule.scaled_extrema import with_scaled_extrema
+from cleave.schedule.sections import Effort, Kernels, Sections, finalists_in_sections
 from cleave.schedule.side_by_side import levels
 from cleave.schedule.target import Target, target_named
 from cleave.schedule.tile_program import Launch, TileProgram
@@ -47,7 +49,7 @@ QUICK = 4
 """Tilings on which each of more than ``PROMISING`` partitions is judged first."""
 PROMISING = 8
 FEW = 4
-"""Partitions of a graph of more than twice ``LONG`` values that are weighed."""
+"""Partitions that are weighed of a graph of more than twice ``LONG`` values, if it has but one section."""
 ROUNDING = 1e-9
 """What the order of a sum may change in it, of the sum."""
 DEFAULT_SIZE = 1024
@@ -64,7 +66,8 @@ class ScheduleOptions:
     ``iterative_tiling`` and ``horizontal_fusion`` off are the ablations: one kernel for each reduction, and one loop
     for each reduction. ``combine``: how launches follow one another (see ``arrange``). ``warp_specialise``: kernels may
     be warp-specialised where they have such a form. ``library``: launches that are plain products are a
-    library's, made by its first algorithm, the second and so on; 0: none are.
+    library's, made by its first algorithm, the second and so on; 0: none are. ``progress`` is told what is being
+    scheduled where that takes long.
     """
 
     target: Target = field(default_factory=lambda: target_named("h200"))
@@ -75,6 +78,7 @@ class ScheduleOptions:
     combine: Combine = "auto"
     warp_specialise: bool = False
     library: int = 0
+    progress: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,6 @@ class Scheduled:
     program: TileProgram
     candidates: tuple[tuple[Candidate, ...], ...]
     seconds: float
-
-
-Kernels = tuple[tuple[Value, ...], ...]
-"""What each kernel of a program writes."""
 
 
 def schedule(graph: Graph, options: ScheduleOptions) -> Scheduled:
@@ -248,18 +248,42 @@ class _Scheduler:
         self.sizes = Sizes({**default_sizes(graph, options.sizes), **graph.extents}, known_of(graph))
 
     def run(self, tilings: int) -> list[_Ranked]:
-        """All partitions on very few tilings each, the best of them on a few, and the best of those on all tilings.
+        """The finalists on all tilings."""
+        programs = [self._program(kernels, tilings) for kernels in self._finalists(tilings)]
+        return sorted(programs, key=lambda ranked: self._score(ranked.candidates))
+
+    def _finalists(self, tilings: int) -> list[Kernels]:
+        """The best partitions; those of a long graph are put together from those of its sections."""
+        long = self.options.iterative_tiling and len(self.graph.topological()) > LONG
+        choose, sections = partial(self._of_section, tilings=tilings), Sections(self.graph, self._bytes) if long else ()
+        found = finalists_in_sections(sections, choose, self.options.progress) if sections else []
+        return found or list(self._best(tilings).values())
+
+    def _of_section(self, graph: Graph, effort: Effort, tilings: int) -> list[tuple[float, Kernels]]:
+        """The best kernels of a part of this graph, with times that add up; none where there are none."""
+        part = _Scheduler(graph, self.options, self.candidates)
+        try:
+            found = part._best(tilings) if effort == "careful" else part._quickly(tilings, fused=effort == "fused")
+        except CleaveError:
+            return []
+        overlap = launch_time(1, self.options.target) - self.options.target.between_launches
+        return [(seconds - overlap, kernels) for seconds, kernels in found.items()]
+
+    def _quickly(self, tilings: int, *, fused: bool) -> dict[float, Kernels]:
+        """The best of all partitions, or of those without cuts, on very few tilings."""
+        return self._best_of(self._ways(cuts(self.graph)[:1]) if fused else self._partitions(), min(QUICK, tilings), 1)
+
+    def _best(self, tilings: int) -> dict[float, Kernels]:
+        """All partitions on very few tilings each, and the best of them on a few.
 
         That of fewest kernels is never left out by the first: with few of its many tilings it looks worst.
         """
         found = self._partitions()
         if len(found) > PROMISING:
-            found = list(dict.fromkeys((found[0], *self._best_of(found, min(QUICK, tilings), PROMISING))))
-        finalists = self._best_of(found, min(COARSE, tilings), FINALISTS)
-        programs = [self._program(self._ranked_kernels(kernels, tilings), kernels) for kernels in finalists]
-        return sorted(programs, key=lambda ranked: self._score(ranked.candidates))
+            found = list(dict.fromkeys((found[0], *self._best_of(found, min(QUICK, tilings), PROMISING).values())))
+        return self._best_of(found, min(COARSE, tilings), FINALISTS)
 
-    def _best_of(self, partitions: Sequence[Kernels], tilings: int, count: int) -> list[Kernels]:
+    def _best_of(self, partitions: Sequence[Kernels], tilings: int, count: int) -> dict[float, Kernels]:
         """The ``count`` best; of those that take as long as one another, such as mirror images, one.
 
         CleaveError where none of them can be scheduled.
@@ -277,7 +301,7 @@ class _Scheduler:
                 found.setdefault(seconds, kernels)
         if not found:
             raise failure or CleaveError("nothing to schedule")
-        return list(found.values())[:count]
+        return dict(list(found.items())[:count])
 
     def _time_below(self, limits: tuple[float, float], kernels: Kernels, tilings: int) -> float:
         """The best candidates one after the other; infinite where that is certainly no less than the second limit, or
@@ -305,18 +329,20 @@ class _Scheduler:
     def _ranked_kernels(self, kernels: Kernels, tilings: int) -> tuple[tuple[Candidate, ...], ...]:
         return tuple(self.candidates.ranked(region, tilings, self.sizes) for region in self._regions_of(kernels))
 
+    def _ways(self, cuts: Sequence[frozenset[Value]]) -> list[Kernels]:
+        """What the kernels write, each way once, in the order of the cuts."""
+        both = (tuple(kernels_that_agree(self.graph, cut, wide=wide)) for cut in cuts for wide in (True, False))
+        return list(dict.fromkeys(both))
+
     def _partitions(self) -> list[Kernels]:
-        """What the kernels write, each way once, in the order of ``cuts``."""
+        """All that are weighed."""
         if not self.options.iterative_tiling:
             return [one_kernel_each(self.graph)]
-        both = (
-            tuple(kernels_that_agree(self.graph, cut, wide=wide)) for cut in cuts(self.graph) for wide in (True, False)
-        )
-        found = list(dict.fromkeys(both))
+        found = self._ways(cuts(self.graph))
         return found if len(self.graph.topological()) <= 2 * LONG else [*found[:FEW], one_kernel_each(self.graph)]
 
     def _regions_of(self, kernels: Kernels) -> list[Region]:
-        boundary = frozenset(value for outputs in kernels for value in outputs)
+        boundary = frozenset(v for values in (*kernels, self.graph.inputs) for v in values if v.op != "input")
         return [self.candidates.region(outputs, boundary) for outputs in kernels]
 
     def _together(self, apart: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
@@ -332,8 +358,9 @@ class _Scheduler:
     def _bytes(self, value: Value) -> int:
         return math.prod(dim.size.evaluate(self.sizes.values) for dim in value.dims) * BYTES.get(value.dtype, 1)
 
-    def _program(self, ranked: tuple[tuple[Candidate, ...], ...], kernels: Kernels) -> _Ranked:
+    def _program(self, kernels: Kernels, tilings: int) -> _Ranked:
         written = tuple(value for outputs in kernels for value in outputs)
+        ranked = self._ranked_kernels(kernels, tilings)
         merged = self._side_by_side(ranked, kernels) if self.options.horizontal_fusion else ranked
         return _Ranked(self.graph, written, merged, self._time(merged))
 
@@ -353,8 +380,8 @@ class _Scheduler:
 
 def with_candidates(program: TileProgram, chosen: Sequence[Candidate]) -> TileProgram:
     """The program with these candidates as its launches, in turn."""
-    prefix = f"{identifier(program.graph.name)}__k"
-    kernels = (replace(candidate.kernel, name=f"{prefix}{index}") for index, candidate in enumerate(chosen))
+    name = identifier(program.graph.name)
+    kernels = (replace(candidate.kernel, name=f"{name}__k{index}") for index, candidate in enumerate(chosen))
     launches = (Launch(kernel, candidate.operands) for kernel, candidate in zip(kernels, chosen, strict=True))
     return replace(program, launches=tuple(launches))
 
