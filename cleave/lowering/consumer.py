@@ -20,7 +20,7 @@ from cleave.lowering.masks_first import Masked
 from cleave.lowering.meeting import is_barrier, meet_blocks
 from cleave.lowering.outgoing import STORE, Outgoing, send
 from cleave.lowering.producer import part_slot
-from cleave.lowering.register_layouts import Layouts, constant_zero, is_tile, is_view, loaded, taken, views_of
+from cleave.lowering.register_layouts import Layouts, is_tile, is_view, loaded, taken, views_of
 from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.lowering.shared_views import View
 from cleave.lowering.side_by_side import HALVES, halves
@@ -253,9 +253,7 @@ class Consumer:
         b, of_right = self.view(right)
         held[of_right] = None
         own = [each for each in held if each and each.block == op.block]  # its loop reads the others
-        result = ttg.product(
-            a, b.buffer, self._start(start, encoding), self.false if constant_zero(start) else self.true
-        )
+        result = ttg.product(a, b.buffer, self._start(start, encoding), self.false if tt.is_zero(start) else self.true)
         self.scope.copies[op.results[0], encoding] = result
         self.flying.append(Product((op.results[0], encoding), self.scope, own, place))
 

@@ -13,7 +13,7 @@ from cleave.errors import CleaveError
 from cleave.lowering import tt
 from cleave.lowering.contiguity import NARROWEST, Contiguity, element_bytes
 from cleave.lowering.encodings import Blocked
-from cleave.lowering.register_layouts import constant_zero, views_of
+from cleave.lowering.register_layouts import views_of
 from cleave.schedule.copying_threads import PRODUCER_THREADS, lanes_of_row
 
 LOAD = "tt.load"
@@ -37,7 +37,7 @@ def copied_loads(loads: Sequence[ir.Operation], hints: Mapping[ir.Value, int]) -
         size = vector * element_bytes(load.results[0])
         if size < NARROWEST:
             raise CleaveError(f"an operand of a product is loaded by pointers to {size} bytes, too few for a copy")
-        if len(list(load.operands)) > 2 and not constant_zero(load.operands[2]):
+        if len(list(load.operands)) > 2 and not tt.is_zero(load.operands[2]):
             raise CleaveError("an operand of a product is loaded by pointers, and is not 0 past its end")
         found[load.results[0]] = vector
     return found

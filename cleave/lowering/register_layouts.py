@@ -181,22 +181,6 @@ def _axis(op: ir.Operation) -> int:
     return ir.IntegerAttr(op.attributes["axis"]).value
 
 
-def constant_zero(value: ir.Value) -> bool:
-    """Whether all elements are known to be 0."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-        return False
-    attr = owner.operation.attributes["value"]
-    if isinstance(attr, ir.IntegerAttr):
-        return attr.value == 0
-    return isinstance(attr, ir.DenseElementsAttr) and attr.is_splat and _number(attr) == 0
-
-
-def _number(attr: ir.DenseElementsAttr) -> float | int:
-    element: ir.Attribute = attr.get_splat_value()
-    return ir.FloatAttr(element).value if isinstance(element, ir.FloatAttr) else ir.IntegerAttr(element).value
-
-
 def views_of(load: ir.Value) -> list[ir.Value]:
     """What is loaded, and what else is in the same buffer: transposes, and parts."""
     users = (use.owner.operation for use in load.uses)

@@ -78,7 +78,7 @@ def _has_rows_of_copies(dot: ir.Operation, own: Collection[ir.Value]) -> bool:
     """Whether its right operand was loaded in its loop for it alone, and two such lie in memory as one would: copies
     write columns of ``_SWIZZLE`` bytes, each of all rows."""
     right = dot.operands[1]
-    tile = right.owner.operation.operands[0] if _is_turned(right) else right
+    tile = _tile(right)
     load = tile.owner
     if isinstance(load, ir.Block) or load.name != LOAD or load.operation.block != dot.block or tile in own:
         return False
@@ -92,36 +92,27 @@ def _is_turned(value: ir.Value) -> bool:
     return not isinstance(value.owner, ir.Block) and value.owner.name == "tt.trans"
 
 
+def _tile(right: ir.Value) -> ir.Value:
+    """What was loaded."""
+    return right.owner.operation.operands[0] if _is_turned(right) else right
+
+
 def _agree(one: ir.Operation, other: ir.Operation) -> bool:
     """Whether two products have the left operand in common, and operands alike."""
-    types, attributes = ([f(dot) for dot in (one, other)] for f in (_types, _attributes))
-    turned = [_is_turned(dot.operands[1]) for dot in (one, other)]
+    types, turned = zip(*((_types(dot), _is_turned(dot.operands[1])) for dot in (one, other)), strict=True)
     few = 2 * tt.shape_of(one.results[0])[1] <= _MOST_COLUMNS
-    alike = types[0] == types[1] and attributes[0] == attributes[1] and turned[0] == turned[1]
-    return one.operands[0] == other.operands[0] and alike and few
+    return one.operands[0] == other.operands[0] and types[0] == types[1] and turned[0] == turned[1] and few
 
 
 def _types(op: ir.Operation) -> list[ir.Type]:
     return [operand.type for operand in op.operands]
 
 
-def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
-    return {named.name: named.attr for named in op.attributes}
-
-
 def _one_start(loop: ir.Operation, one: ir.Operation, other: ir.Operation) -> bool:
     """Whether what they begin with is zeros, or the halves of one tile."""
     block: ir.Block = loop.regions[0].blocks[0]
     starts = [loop.operands[3 + _number(dot.operands[2], block)] for dot in (one, other)]
-    return all(map(_is_zero, starts)) or _halved(*starts) is not None
-
-
-def _is_zero(value: ir.Value) -> bool:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return False
-    attr = owner.operation.attributes["value"]
-    return isinstance(attr, ir.DenseElementsAttr) and attr.is_splat and ir.FloatAttr(attr.get_splat_value()).value == 0
+    return all(map(tt.is_zero, starts)) or _halved(*starts) is not None
 
 
 def _halved(one: ir.Value, other: ir.Value) -> ir.Value | None:
@@ -141,8 +132,9 @@ def _joined(loop: ir.Operation, one: ir.Operation, other: ir.Operation) -> ir.Op
     numbers = [_number(dot.operands[2], block) for dot in (one, other)]
     starts = [loop.operands[3 + number] for number in numbers]
     rows, columns = tt.shape_of(one.results[0])
+    whole = _halved(*starts)
     with loop.location, ir.InsertionPoint(loop):
-        start = _halved(*starts) or tt.constant(0.0, tt.element_of(starts[0]), (rows, 2 * columns))
+        start = whole or tt.constant(0.0, tt.element_of(starts[0]), (rows, 2 * columns))
     kept = [number for number in range(len(loop.results)) if number not in numbers]
     with one.location, ir.InsertionPoint(other):
         right = _right(one, other)
@@ -153,8 +145,7 @@ def _joined(loop: ir.Operation, one: ir.Operation, other: ir.Operation) -> ir.Op
     for old, new in zip([arguments[0], *(arguments[1 + number] for number in kept)], body.arguments, strict=False):
         old.replace_all_uses_with(new)
     with one.location, ir.InsertionPoint(other):
-        attributes = _attributes(one)
-        product = tt.create("tt.dot", [carried.type], [one.operands[0], right, carried], attributes).results[0]
+        product = tt.dot(one.operands[0], right, carried, None)
     end = list(body.operations)[-1].operation
     with end.location, ir.InsertionPoint(end):
         tt.create("scf.yield", [], [*(end.operands[number] for number in kept), product])
@@ -163,15 +154,15 @@ def _joined(loop: ir.Operation, one: ir.Operation, other: ir.Operation) -> ir.Op
     for dot in (one, other):
         _erase(dot)
     loop.erase()
+    if whole and not any(list(start.uses) for start in starts):
+        starts[0].owner.operation.erase()
     return created
 
 
 def _right(one: ir.Operation, other: ir.Operation) -> ir.Value:
     """Both right operands as one."""
     turned = _is_turned(one.operands[1])
-    loads = [(value.owner.operation.operands[0] if turned else value).owner.operation for value in (
-        one.operands[1], other.operands[1],
-    )]  # fmt: skip
+    loads = [_tile(dot.operands[1]).owner.operation for dot in (one, other)]
     shape = tt.shape_of(loads[0].results[0])
     axis = 0 if turned else 1
     wide = tuple(2 * extent if place == axis else extent for place, extent in enumerate(shape))
@@ -185,7 +176,7 @@ def _right(one: ir.Operation, other: ir.Operation) -> ir.Value:
 def _with_carried(loop: ir.Operation, starts: Sequence[ir.Value]) -> tuple[ir.Operation, ir.Block]:
     """An empty loop in front of this one, which carries others."""
     types = [start.type for start in starts]
-    attributes = _attributes(loop)
+    attributes = {name: loop.attributes[name] for name in loop.attributes}
     with loop.location, ir.InsertionPoint(loop):
         created = tt.create("scf.for", types, [*list(loop.operands)[:3], *starts], attributes, regions=1)
         return created, ir.Block.create_at_start(created.regions[0], [loop.operands[0].type, *types])
@@ -202,7 +193,7 @@ def _replace_results(loop: ir.Operation, created: ir.Operation, kept: Sequence[i
 
 
 def _erase(dot: ir.Operation) -> None:
-    """With what was loaded for it alone, and halves that only it began with."""
+    """With what was loaded for it alone."""
     right = dot.operands[1].owner.operation
     dot.erase()
     while not any(list(result.uses) for result in right.results):

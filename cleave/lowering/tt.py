@@ -108,6 +108,21 @@ def constant_like(other: ir.Value, number_: float | int) -> ir.Value:
     return constant(number_, element_of(other), shape_of(other))
 
 
+def is_zero(value: ir.Value) -> bool:
+    """Whether all elements are known to be 0."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return False
+    attr = owner.operation.attributes["value"]
+    if isinstance(attr, ir.IntegerAttr):
+        return attr.value == 0
+    return isinstance(attr, ir.DenseElementsAttr) and attr.is_splat and _number_of(attr.get_splat_value()) == 0
+
+
+def _number_of(attr: ir.Attribute) -> float | int:
+    return ir.FloatAttr(attr).value if isinstance(attr, ir.FloatAttr) else ir.IntegerAttr(attr).value
+
+
 def splat(x: ir.Value, shape: Shape) -> ir.Value:
     return value("tt.splat", tensor(shape, x.type), x) if shape else x
 

@@ -33,6 +33,15 @@ def gated(
     return b.build(b.cast(found, dtype="f16"))
 
 
+def late() -> Graph:
+    """Late products of one left operand, which is in registers; in loops of whole tiles and of the rest."""
+    b = GraphBuilder("late")
+    q, k = b.input("h m d=64", "f16"), b.input("h n d=64", "f16")
+    scores = b.contract(q, k, over=["d"], dtype="f16")
+    one, other = (b.contract(scores, b.input("h n e=64", "f16"), over=["n"], dtype="f32") for _ in range(2))
+    return b.build(b.cast(b.mul(b.mul(one, b.constant(0.01, "f32")), other), dtype="f16"))
+
+
 def widths(graph: Graph, form: Form, columns: int) -> list[int]:
     """Columns of the products of one consumer's loop, of tiles of so many."""
     _, (kernel,), _ = lowered(graph, form=form, columns=columns)
@@ -48,11 +57,12 @@ JOINED = [
     (gated(products=3, columns=72), 64, [{"m": 130}]),
     (gated(products=3, columns=72, transposed=True), 64, [{"m": 130}]),
     (gated(rows=True), 128, [{"m": 130}]),
+    (late(), None, [{"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 3, "n": 0}]),
 ]
 
 
 @pytest.mark.parametrize(("graph", "columns", "runs"), JOINED)
-def test_numbers(graph: Graph, columns: int, runs: list[dict[str, int]]) -> None:
+def test_numbers(graph: Graph, columns: int | None, runs: list[dict[str, int]]) -> None:
     for stages in (2, 3):  # of which products run on with three
         _, (kernel,), _ = lowered(graph, stages=stages, columns=columns)
         assert '"tt.split"' in kernel.text
@@ -76,6 +86,12 @@ def test_halves_that_change_places_are_noticed() -> None:
     first, second = dict.fromkeys(re.findall(r"offsets = array<i32: 0, \d+>", kernel.text))
     swapped = re.sub(f"{first}|{second}", lambda found: second if found[0] == first else first, kernel.text)
     assert run(graph, {kernel.name: swapped}, {"m": 130}, 0, columns=128) > 0.1
+
+
+def test_the_rest_goes_on_with_the_one_sum() -> None:
+    """Which each consumer takes apart only behind all loops."""
+    _, (kernel,), _ = lowered(late())
+    assert kernel.text.count('"tt.split"') == 2 and kernel.text.count('"scf.for"') > 2 * 2
 
 
 def test_what_the_loop_needs_is_not_joined() -> None:
