@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.empty_parts import without_empty_parts
-from cleave.dialects.graph import Graph
+from cleave.dialects.graph import Graph, Value
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
 from cleave.passes.diagnostics import progress
@@ -30,8 +30,9 @@ class Superopt:
     ``keep``: how many of each kind (whole, split). ``split``: cut reductions into a symbolic number of parts.
     ``cuts=2``: also two dims at once, in one program more.
     ``max_ops``: a function of more ops is cut into parts of at most so many, which are searched one by one; remarks
-    say where. ``max_classes``: the bound on the space of each part. ``time_limit``: seconds for each function; where a
-    limit is reached, a remark says so. ``stabilise``: subtract a maximum where exponentials are summed without one.
+    say where, of equal ops at the first one and how many more. ``max_classes``: the bound on the space of each part.
+    ``time_limit``: seconds for each function; where a limit is reached, a remark says so. ``stabilise``: subtract a
+    maximum where exponentials are summed without one.
     ``explain``: what was rejected and why, as remarks; the programs as notes, up to 12 of them.
     ``certificate``: a file for the programs and their proofs, as JSON, which tools/check-certificate checks again.
     ``report``: a file for one HTML page on what was explored and found.
@@ -120,14 +121,22 @@ def _module_text(graph: Graph) -> str:
 
 
 def _remarks(func: ir.Operation, result: SearchResult, *, explain: bool) -> None:
-    for value in result.cuts:
+    for value, more in _cuts(result.cuts, explain=explain):
         what = f"superopt: cut here: '{value.op}' {value.type} is computed in one part and taken as given in others"
-        diagnostics.remark(value.location, what)
+        diagnostics.remark(value.location, f"{what}; and {more} more such, which 'explain' shows" if more else what)
     if stopped := result.statistics.stopped:
         what = f"the search of '{name_of(func)}' stopped early: these are the best so far; {'; '.join(stopped)}"
         diagnostics.remark(func.location, what)
     if explain:
         remark_rejected(func, result.rejected)
+
+
+def _cuts(cuts: Sequence[Value], *, explain: bool) -> Iterator[tuple[Value, int]]:
+    """The values at which a function is cut, or of those of one op and type the first and how many more there are."""
+    alike: dict[Hashable, list[Value]] = {}
+    for value in cuts:
+        alike.setdefault(value if explain else (value.op, value.type), []).append(value)
+    return ((first, len(others)) for first, *others in alike.values())
 
 
 def _write(path: str, text: str) -> None:

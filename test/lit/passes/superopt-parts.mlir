@@ -28,3 +28,23 @@ func.func @two_layers(%x: !WF, %w: !W, %v: !V, %r: !R) -> !Z {
   %f = "cleave.contract"(%e, %v) {over = ["n"]} : (!Y, !V) -> !Z
   return %f : !Z
 }
+
+// -----
+
+// Of cuts at equal ops the first says how many more there are.
+
+!S = tensor<?x?xf32, #cleave.dims<["m", "k"]>>
+!N = tensor<?x?xf16, #cleave.dims<["m", "k"]>>
+
+func.func @three_roundings(%x: !S) -> !S {
+  %a = "cleave.exp"(%x) : (!S) -> !S
+  // expected-remark @+1 {{superopt: cut here: 'cast' [m, k] f16 is computed in one part and taken as given in others; and 1 more such, which 'explain' shows}}
+  %b = "cleave.cast"(%a) : (!S) -> !N
+  %c = "cleave.cast"(%b) : (!N) -> !S
+  %d = "cleave.exp"(%c) : (!S) -> !S
+  %e = "cleave.cast"(%d) : (!S) -> !N
+  %f = "cleave.cast"(%e) : (!N) -> !S
+  %g = "cleave.exp"(%f) : (!S) -> !S
+  %h = "cleave.tanh"(%g) : (!S) -> !S
+  return %h : !S
+}
