@@ -21,6 +21,7 @@ from contextlib import contextmanager, nullcontext
 from typing import IO, Any, TypeVar
 
 from cleave.lowering import narrow_copies, ptxas_log
+from cleave.lowering.intrinsics import with_intrinsics
 from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
@@ -158,6 +159,7 @@ def _parse(text: str, backend: Any) -> tuple[Any, Any]:
     import triton
     from triton._C.libtriton import ir
 
+    text = with_intrinsics(triton.__version__, text) if _has_layouts(text) else text
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
