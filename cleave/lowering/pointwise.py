@@ -1,14 +1,14 @@
 """Pointwise ops on tiles.
 
 Arithmetic on floats narrower than f32 is done in f32 and rounded once. f32 division and square root are correctly
-rounded, unless the result only goes on to be rounded to a narrower type.
+rounded, unless the result only goes on to be rounded to a narrower type; roots of all types with f32's exponents are.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,9 @@ _LARGEST_F32 = 2.0**128 - 2.0**104
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 _FEW_DIGITS = (*_NARROW, "tf32")
 _PROPORTIONAL = frozenset(f"cleave.{name}" for name in ("neg", "abs", "mul", "div", "max", "min", "select"))
-"""Of an operand's relative error the result has no more."""
+"""The result has no relative error but the operands', which add up."""
+_COARSE = ("f16", "f8E4M3FN", "f8E5M2")
+"""Without numbers as small as the square roots of f32's subnormal ones, which the fast square root makes 0."""
 _NATIVE = ("f16", "f32", "f64")  # compared and selected among as they are
 
 # --- floats ---------------------------------------------------------------------------------------------------------
@@ -137,7 +139,8 @@ def pointwise(op: ir.Operation, name: str, operands: Sequence[Tile], layout: Lay
     if factor is not None:
         return _tile(_in(layout, ("f32", "f64"), lambda a, _: _times(a, factor), values), layout)
     if name in _PRECISE:
-        precise = layout.dtype == "f32" and not only_narrowed(op.results[0])
+        types, through = (_COARSE, ()) if name == "sqrt" else (_FEW_DIGITS, _PROPORTIONAL)
+        precise = layout.dtype not in types and not only_narrowed(op.results[0], types, through)
         return _tile(_in(layout, ("f32", "f64"), lambda *xs: _PRECISE[name](*xs, precise), values), layout)
     if name not in _ROUNDED:
         raise CleaveError(f"there is no rule for it on {layout.dtype}")
@@ -183,16 +186,16 @@ def _in(layout: Layout, native: Sequence[str], rule: Rule, values: Sequence[ir.V
     return tt.cast(rule(*(tt.cast(value, "f32") for value in values)), layout.element)
 
 
-def only_narrowed(value: ir.Value) -> bool:
-    """Whether all that follows from a value is rounded to a type narrower than f32, so that its last bits do not
-    matter, before anything could make a larger part of the result of them, as a difference does."""
+def only_narrowed(value: ir.Value, types: Container[str], through: Container[str]) -> bool:
+    """Whether all that follows from a value is rounded to one of these types, so that its last bits do not matter,
+    before anything could make a larger part of the result of them, as a difference does. ``through``: what cannot."""
     pending, seen = [value], set[ir.Value]()
     while pending:
         current = pending.pop()
         users = [use.owner.operation for use in current.uses]
         for user in users:
-            narrowed = user.name == "cleave.cast" and cleave.decode(user.results[0].type)[0].dtype in _FEW_DIGITS
-            if not (narrowed or user.name in _PROPORTIONAL):
+            narrowed = user.name == "cleave.cast" and cleave.decode(user.results[0].type)[0].dtype in types
+            if not (narrowed or user.name in through):
                 return False
             if not narrowed and user.results[0] not in seen:
                 seen.add(user.results[0])

@@ -1,4 +1,4 @@
-"""Divisions whose last bits do not show are not IEEE's, which take branches; all others are."""
+"""Divisions and roots whose last bits do not show are not IEEE's, which take branches; all others are."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def _text(graph: Graph) -> str:
         return "".join(kernel.text for kernel in kernel_modules(module))
 
 
+def _root(b: GraphBuilder, x: Value, dtype: str) -> Value:
+    return b.sqrt(b.cast(x, dtype=dtype))
+
+
 def _half(b: GraphBuilder, x: Value) -> Value:
     return b.cast(x, dtype="f16")
 
@@ -46,6 +50,17 @@ PRECISE: dict[str, Build] = {
     "a logarithm": lambda b, x, y: _half(b, b.log(b.div(x, y))),
     "an exponential": lambda b, x, y: _half(b, b.exp(b.mul(b.div(x, y), y))),
     "both": lambda b, x, y: b.add(b.cast(_half(b, b.div(x, y)), dtype="f32"), b.div(x, y)),
+}
+
+
+ROOTS: dict[str, tuple[Build, bool]] = {
+    "rounded": (lambda b, _, y: _half(b, b.sqrt(y)), False),
+    "bf16": (lambda b, _, y: b.cast(b.sqrt(y), dtype="bf16"), True),
+    "a divisor": (lambda b, x, y: _half(b, b.div(x, b.sqrt(y))), True),
+    "a factor": (lambda b, x, y: _half(b, b.mul(x, b.sqrt(y))), True),
+    "f32": (lambda b, _, y: b.sqrt(y), True),
+    "of f16": (lambda b, _, y: _root(b, y, "f16"), False),
+    "of bf16": (lambda b, _, y: _root(b, y, "bf16"), True),
 }
 
 
@@ -72,3 +87,11 @@ def test_division(build: Build, precise: bool) -> None:
     b = GraphBuilder("quotient")
     text = _text(b.build(build(b, b.input("m n=64", "f32"), b.input("m n", "f32"))))
     assert ("precise_divf" in text, "arith.divf" in text) == (precise, not precise)
+
+
+@pytest.mark.parametrize(("build", "precise"), ROOTS.values(), ids=ROOTS)
+def test_square_root(build: Build, precise: bool) -> None:
+    """The fast one makes 0 of what is below 2⁻¹²⁶: x / √y would be infinite where it is a number."""
+    b = GraphBuilder("root")
+    text = _text(b.build(build(b, b.input("m n=64", "f32"), b.input("m n", "f32"))))
+    assert ("precise_sqrt" in text, "math.sqrt" in text) == (precise, not precise)
