@@ -145,7 +145,8 @@ class _Choices:
         graph = self.sections.graph_of(first, last)
         structure, values = structure_of(graph.outputs, frozenset(graph.inputs))
         if (structure, effort) not in self._known:
-            self._progress(f"sections {first + 1} to {last} of {len(self.sections)}")
+            which = f"section {last}" if last == first + 1 else f"sections {first + 1} to {last}"
+            self._progress(f"{which} of {len(self.sections)}")
             number = {value: index for index, value in enumerate(values)}
             found = self._choose(graph, effort)
             numbers = [[[number[value] for value in written] for written in kernels] for _, kernels in found]
