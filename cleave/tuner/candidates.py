@@ -11,7 +11,7 @@ from itertools import islice
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.form import Form
+from cleave.lowering.form import BESIDE_THE_USUAL, Form
 from cleave.lowering.form import ablations as each_ablation
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -52,8 +52,9 @@ LIBRARY = 3
 """Of so many candidates one has a library's products, where there are enough of these."""
 BOTH = 4
 """Of so many candidates one is there as two launches and as one, where its second launch can be part of the first."""
-POLYNOMIAL = 5
-"""Of so many candidates one that is warp-specialised is there with the polynomial (``Form``), too; of two at least."""
+IN_TWO_FORMS = 5
+"""Of so many candidates one that is warp-specialised is there in another form (``BESIDE_THE_USUAL``), too; of two at
+least."""
 ONE_LAUNCH = ", in one launch"
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.15
 """How many times as long a program counts to take for each one before it of the same alternative whose kernels write
@@ -238,9 +239,9 @@ def variants(
     """The candidates for one function of a module after ``cleave-superopt``, compiled; those that the
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
-    Of two or more the first warp-specialised ones that are not refused, one in ``POLYNOMIAL`` of all, are there with
-    the polynomial, too (``Form``). ``ablations``: the first one is there without each part of its form. ``library``:
-    some have plain products made by a library.
+    Of two or more the first warp-specialised ones that are not refused, one in ``IN_TWO_FORMS`` of all, are there in
+    another form, too (``BESIDE_THE_USUAL``). ``ablations``: the first one is there without each part of its form.
+    ``library``: some have plain products made by a library.
     """
     options = pass_.options
     ctx = context(allow_unregistered=True)
@@ -252,7 +253,7 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        further = [[Form(polynomial=True)]] * (-(-count // POLYNOMIAL) if count > 1 else 0)
+        further = [[BESIDE_THE_USUAL]] * (-(-count // IN_TWO_FORMS) if count > 1 else 0)
         if ablations:
             further[:1] = [list(each_ablation())[1:]]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0

@@ -120,12 +120,12 @@ def test_programs_to_measure_have_both_forms() -> None:
     assert found[0].seconds == min(choice.seconds for choice in found)
 
 
-TWO = ["", ", polynomial"]
+TWO = ["", ", not masks first, polynomial"]
 EVERY = [
     "",
     *(f", not {part}" for part in ("persistent", "in registers", "in turn", "stored by copies", "masks first")),
 ]
-EVERY += TWO[1:]
+EVERY += [", polynomial"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ EVERY += TWO[1:]
 def test_forms_beside_the_usual_one(
     graph: Graph, refused: tuple[int, ...], every: bool, expected: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first two of six programs that the compiler takes have the polynomial, too, or as many as may have it.
+    """The first two of six programs that the compiler takes have the other form, too, or as many as may have it.
 
     ``refused``: which it does not take of those that it is given.
     """
