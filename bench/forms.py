@@ -39,8 +39,10 @@ def main() -> int:
     for subgraph in subgraphs().values():
         for shape, sizes in subgraph.shapes.items():
             path = package_path(parsed.folder, subgraph.name, shape, "")
-            if path.exists():
-                rows.append({"subgraph": subgraph.name, "shape": shape, **_measured(subgraph, path, sizes, timer)})
+            package = Package.load(path) if path.exists() else None
+            if package and forms(package.variants):
+                found = _measured(subgraph, package, sizes, timer)
+                rows.append({"subgraph": subgraph.name, "shape": shape, **found})
                 _print(rows[-1])
     lines = [{"environment": environment(timer, f"bench/forms.py FOLDER -o {parsed.output.name}")}, *rows]
     parsed.output.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -48,26 +50,26 @@ def main() -> int:
 
 
 def forms(variants: Sequence[Variant]) -> dict[str, Variant]:
-    """Of the first warp-specialised program, by what is different: "" is the usual form."""
+    """Of the first warp-specialised program, if there is one, by what is different: "" is the usual form."""
     parts = [(variant.label.partition(MARK), variant) for variant in variants]
     program = next((label for (label, mark, _), _ in parts if mark), None)
     same = [(mark, form, variant) for (label, mark, form), variant in parts if label == program]
     return {form.removeprefix(", ") if mark else "as TTIR": variant for mark, form, variant in same}
 
 
-def _measured(subgraph: Subgraph, path: Path, sizes: Mapping[str, int], timer: Any) -> dict[str, Any]:
-    package = Package.load(path)
+def _measured(subgraph: Subgraph, package: Package, sizes: Mapping[str, int], timer: Any) -> dict[str, Any]:
+    variants = forms(package.variants)
     tensors = inputs(timer.torch, package, sizes)
     wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
     eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
     allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
     calls, wrong = dict[str, Any](), dict[str, str]()
-    for form, variant in forms(package.variants).items():
+    for form, variant in variants.items():
         result = measure(package, variant, tensors, partial(_problem, wanted, allowed), partial(_kept, calls, form))
         if result.refused:
             wrong[form] = result.refused
     times = timer.in_turn(list(calls.values()))
-    program = next(iter(forms(package.variants).values())).label.partition(MARK)[0]
+    program = next(iter(variants.values())).label.partition(MARK)[0]
     return {"program": program, "microseconds": dict(zip(calls, times, strict=True)), "wrong": wrong}
 
 
