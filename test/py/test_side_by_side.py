@@ -1,114 +1,84 @@
-"""Products of one left operand that are one product, with both right operands side by side."""
+"""Independent kernels in one launch, their grids one after the other."""
 
 from __future__ import annotations
 
-import re
-
 import graphs
+import numpy as np
 import pytest
-from test_warp_specialised import SM_90, lowered, run
+from compiled import compile_graph, reference
+from test_ptx import compiled
 
 from cleave.dialects.graph import Graph, GraphBuilder
-from cleave.errors import CleaveError
-from cleave.lowering.compile_ttir import compile_many
-from cleave.lowering.form import Form
+from cleave.schedule.scheduler import ScheduleOptions, schedule
+from cleave.schedule.side_by_side import levels, outputs_of
 
-APART = Form(side_by_side=False)
-PRODUCT = re.compile(r'ttng\.warp_group_dot"[^\n]*instrShape = \[16, (\d+), 16\]')
+SIZES = {"m": 64, "k": 4096, "q": 4096, "v": 1024, "w": 1024}
 
 
-def gated(
-    *, transposed: bool = False, products: int = 2, columns: int = 136, k: int = 200, rows: bool = False
-) -> Graph:
-    """The gate of SwiGLU and ``products − 1`` factors; ``transposed``: weights as ``torch.nn.Linear`` has them."""
-    b = GraphBuilder("gated")
-    x, dims = b.input(f"m k={k}", "f16"), f"n={columns} k={k}" if transposed else f"k={k} n={columns}"
-    gate, *others = (b.contract(x, b.input(dims, "f16"), over=["k"], dtype="f32") for _ in range(products))
-    found = b.mul(gate, b.sigmoid(gate))
-    for other in others:
-        found = b.mul(found, other)
-    if rows:
-        wide = b.cast(x, dtype="f32")
-        found = b.mul(found, b.rsqrt(b.reduce(b.mul(wide, wide), kind="sum", over=["k"])))
-    return b.build(b.cast(found, dtype="f16"))
+def two_unrelated() -> Graph:
+    """Two outputs that have nothing in common but a dimension."""
+    b = GraphBuilder("two_unrelated")
+    x, y = b.input("m k", "f32"), b.input("m q", "f32")
+    return b.build(b.reduce(x, kind="sum", over=["k"]), b.exp(y))
 
 
-def late() -> Graph:
-    """Late products of one left operand, which is in registers; in loops of whole tiles and of the rest."""
-    b = GraphBuilder("late")
-    q, k = b.input("h m d=64", "f16"), b.input("h n d=64", "f16")
-    scores = b.contract(q, k, over=["d"], dtype="f16")
-    one, other = (b.contract(scores, b.input("h n e=64", "f16"), over=["n"], dtype="f32") for _ in range(2))
-    return b.build(b.cast(b.mul(b.mul(one, b.constant(0.01, "f32")), other), dtype="f16"))
+def then_another() -> Graph:
+    """Two kernels side by side, and one that needs what they write."""
+    b = GraphBuilder("then_another")
+    x = b.input("m k", "f16")
+    left, right = (b.contract(x, b.input(f"k {n}", "f16"), over=["k"], dtype="f16") for n in ("q", "v"))
+    return b.build(left, right, b.contract(left, b.input("q w", "f16"), over=["q"], dtype="f16"))
 
 
-def widths(graph: Graph, form: Form, columns: int) -> list[int]:
-    """Columns of the products of one consumer's loop, of tiles of so many."""
-    _, (kernel,), _ = lowered(graph, form=form, columns=columns)
-    found = [int(columns) for columns in PRODUCT.findall(kernel.text)]
-    assert found[: len(found) // 2] == found[len(found) // 2 :]  # both consumers have the same
-    return found[: len(found) // 2]
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"m": 5, "k": 45, "q": 70, "v": 33, "w": 17},
+        {"m": 1, "k": 1, "q": 1, "v": 1, "w": 1},
+        {"m": 40, "k": 33, "q": 0, "v": 33, "w": 100},
+        {"m": 3, "k": 5, "q": 1, "v": 0, "w": 0},
+        {"m": 0, "k": 3, "q": 1, "v": 2, "w": 3},
+        {"m": 3, "k": 0, "q": 7, "v": 2, "w": 3},
+    ],
+    ids=lambda sizes: "-".join(map(str, sizes.values())),
+)
+@pytest.mark.parametrize("graph", [graphs.qkv(), two_unrelated(), then_another()], ids=lambda graph: graph.name)
+def test_numbers(graph: Graph, sizes: dict[str, int]) -> None:
+    """Sizes at which some of the grids are empty; NaN in outputs that nobody writes."""
+    program = compile_graph(graph, SIZES, tilings=4)
+    rng = np.random.default_rng(0)
+    shapes = [[dim.size.evaluate(sizes) for dim in value.dims] for value in graph.inputs]
+    kinds = {"f16": np.float16, "f32": np.float32}
+    inputs = [rng.standard_normal(s).astype(kinds[v.dtype]) for s, v in zip(shapes, graph.inputs, strict=True)]
+    for expected, out in zip(reference(graph, inputs, "f64"), program(inputs), strict=True):
+        np.testing.assert_allclose(out, expected, rtol=0, atol=3e-3 * np.abs(expected).max(initial=1e-9))
 
 
-JOINED = [
-    (gated(), 128, [{"m": 130}, {"m": 1}, {"m": 0}]),
-    (gated(), 64, [{"m": 130}]),
-    (gated(transposed=True), 128, [{"m": 130}, {"m": 300}]),
-    (gated(products=3, columns=72), 64, [{"m": 130}]),
-    (gated(products=3, columns=72, transposed=True), 64, [{"m": 130}]),
-    (gated(rows=True), 128, [{"m": 130}]),
-    (late(), None, [{"h": 1, "m": 70, "n": 200}, {"h": 1, "m": 3, "n": 0}]),
-]
+def test_one_launch_where_it_is_faster() -> None:
+    together, apart = (
+        schedule(graphs.qkv(), ScheduleOptions(sizes=SIZES, horizontal_fusion=on, max_tilings=4))
+        for on in (True, False)
+    )
+    assert (len(together.program.launches), len(apart.program.launches)) == (1, 3)
+    assert together.seconds < apart.seconds
+    (kernel,) = together.program.kernels
+    assert len(kernel.beside) == 3
 
 
-@pytest.mark.parametrize(("graph", "columns", "runs"), JOINED)
-def test_numbers(graph: Graph, columns: int | None, runs: list[dict[str, int]]) -> None:
-    for stages in (2, 3):  # of which products run on with three
-        _, (kernel,), _ = lowered(graph, stages=stages, columns=columns)
-        assert '"tt.split"' in kernel.text
-        for sizes in runs:
-            assert run(graph, {kernel.name: kernel.text}, sizes, stages, columns=columns) < 1e-2
+def test_what_depends_on_a_kernel_comes_after_it() -> None:
+    scheduled = schedule(then_another(), ScheduleOptions(sizes=SIZES, horizontal_fusion=False, max_tilings=4))
+    assert len(levels([(launch.operands, outputs_of(launch)) for launch in scheduled.program.launches])) == 2
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-def test_one_product_in_place_of_two(transposed: bool) -> None:
-    """Of twice the columns; an odd one beside these."""
-    cases = [(2, 128, [256]), (2, 64, [128]), (3, 64, [128, 64])]
-    for products, columns, joined in cases:
-        graph = gated(transposed=transposed, products=products, columns=264)
-        assert widths(graph, APART, columns) == [columns] * products
-        assert widths(graph, Form(), columns) == joined
-
-
-def test_halves_that_change_places_are_noticed() -> None:
-    graph = gated()
-    _, (kernel,), _ = lowered(graph, columns=128)
-    first, second = dict.fromkeys(re.findall(r"offsets = array<i32: 0, \d+>", kernel.text))
-    swapped = re.sub(f"{first}|{second}", lambda found: second if found[0] == first else first, kernel.text)
-    assert run(graph, {kernel.name: swapped}, {"m": 130}, 0, columns=128) > 0.1
-
-
-def test_the_rest_goes_on_with_the_one_sum() -> None:
-    """Which each consumer takes apart only behind all loops."""
-    _, (kernel,), _ = lowered(late())
-    assert kernel.text.count('"tt.split"') == 2 and kernel.text.count('"scf.for"') > 2 * 2
-
-
-def test_what_the_loop_needs_is_not_joined() -> None:
-    """Scores of two keys, which an iteration needs; products of different left operands."""
-    b = GraphBuilder("other_rows")
-    x, y, w, v = b.input("m k=200", "f16"), b.input("m k=200", "f16"), b.input("k n=136", "f16"), b.input("k n", "f16")
-    different = b.build(b.mul(b.contract(x, w, over=["k"]), b.contract(y, v, over=["k"])))
-    for graph in (different, graphs.attention(division_last=True)):
-        _, kernels, _ = lowered(graph)
-        assert not any("tt.split" in kernel.text for kernel in kernels)
-
-
-def test_ptx() -> None:
-    """Products of all columns, no spills, and no shared memory or shuffles to take the halves apart."""
-    _, (kernel,), _ = lowered(gated(), columns=128)
-    _, (apart,), _ = lowered(gated(), form=APART, columns=128)
-    found, other = compile_many([kernel.request(SM_90), apart.request(SM_90)])
-    assert not isinstance(found, CleaveError) and not isinstance(other, CleaveError)
-    assert "m64n256k16" in found.ptx and "m64n128k16" not in found.ptx and (found.spills, found.notes) == (0, ())
-    assert found.ptx.count("shfl.sync.bfly") == other.ptx.count("shfl.sync.bfly") and found.shared <= other.shared
+def test_code_of_three_projections() -> None:
+    """Each branch with its own loop on the tensor cores, its loads by descriptors, all in the same shared memory."""
+    b = GraphBuilder("qkv", facts=[f"{name} = 16*{name}1" for name in "kqvw"])
+    x = b.input("m k", "f16")
+    graph = b.build(*(b.contract(x, b.input(f"k {n}", "f16"), over=["k"], dtype="f16") for n in "qvw"))
+    known = {f"{name}1": SIZES[name] // 16 for name in "kqvw"}
+    (kernel,) = compiled(graph, {**SIZES, **known, "m": 2048})
+    assert "wgmma.mma_async" in kernel.ptx
+    assert "cp.async.bulk.tensor" in kernel.ptx
+    assert "cp.async.c" not in kernel.ptx
+    assert kernel.fits
+    assert kernel.spills == 0
