@@ -3,9 +3,9 @@
     cleave-bench prepare FOLDER --warp-specialise --candidates 3 --only NAMES --shapes SHAPES
     python bench/forms.py FOLDER -o forms.jsonl        # on a GPU, with PyTorch
 
-The first warp-specialised program of each package is measured in its usual form and in those in which one switch of
-``cleave/lowering/form.py`` is the other way, and as TTIR where the package has that: numbers first, against f64, then
-times of all by turns, with a cold L2 cache.
+The first warp-specialised program of each package is measured in its usual form, in those in which one switch of
+``cleave/lowering/form.py`` is the other way, in the one that is measured beside the usual one, and as TTIR where the
+package has that: numbers first, against f64, then times of all by turns, with a cold L2 cache.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cleave.bench.baselines import EAGER, reference
-from cleave.bench.run import TOLERANCE, environment, error_of, inputs, listed, package_path
+from cleave.bench.numbers import numbers
+from cleave.bench.run import by_turns, environment, package_path, programs
 from cleave.bench.subgraphs import Subgraph, subgraphs
-from cleave.runtime.package import Package, Variant
+from cleave.lowering.form import MARK
+from cleave.runtime.package import Package
 from cleave.tuner.timing import Timer
-from cleave.tuner.tune import measure
-
-MARK = ", warp-specialised"
 
 
 def main() -> int:
@@ -40,7 +38,7 @@ def main() -> int:
         for shape, sizes in subgraph.shapes.items():
             path = package_path(parsed.folder, subgraph.name, shape, "")
             package = Package.load(path) if path.exists() else None
-            if package and forms(package.variants):
+            if package and forms([variant.label for variant in package.variants]):
                 found = _measured(subgraph, package, sizes, timer)
                 rows.append({"subgraph": subgraph.name, "shape": shape, **found})
                 _print(rows[-1])
@@ -49,39 +47,23 @@ def main() -> int:
     return 0
 
 
-def forms(variants: Sequence[Variant]) -> dict[str, Variant]:
-    """Of the first warp-specialised program, if there is one, by what is different: "" is the usual form."""
-    parts = [(variant.label.partition(MARK), variant) for variant in variants]
-    program = next((label for (label, mark, _), _ in parts if mark), None)
-    same = [(mark, form, variant) for (label, mark, form), variant in parts if label == program]
-    return {form.removeprefix(", ") if mark else "as TTIR": variant for mark, form, variant in same}
+def forms(labels: Sequence[str]) -> dict[str, str]:
+    """What is different in programs that are the first warp-specialised one, if there is one; "" is the usual form."""
+    usual = next((label for label in labels if MARK in label), "")
+    if not usual:
+        return {}
+    known, others = {usual: "", usual.replace(MARK, ""): "as TTIR"}, f"{usual}, "
+    same = [label for label in labels if label in known or label.startswith(others)]
+    return {label: known.get(label, label.removeprefix(others)) for label in same}
 
 
 def _measured(subgraph: Subgraph, package: Package, sizes: Mapping[str, int], timer: Any) -> dict[str, Any]:
-    variants = forms(package.variants)
-    tensors = inputs(timer.torch, package, sizes)
-    wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
-    eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
-    allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
-    calls, wrong = dict[str, Any](), dict[str, str]()
-    for form, variant in variants.items():
-        result = measure(package, variant, tensors, partial(_problem, wanted, allowed), partial(_kept, calls, form))
-        if result.refused:
-            wrong[form] = result.refused
-    times = timer.in_turn(list(calls.values()))
-    program = next(iter(variants.values())).label.partition(MARK)[0]
-    return {"program": program, "microseconds": dict(zip(calls, times, strict=True)), "wrong": wrong}
-
-
-def _problem(wanted: Sequence[Any], allowed: float, results: Sequence[Any]) -> str:
-    error = error_of(results, wanted)
-    return "" if error <= allowed else f"error {error:.1e}, {allowed:.1e} is allowed"
-
-
-def _kept(calls: dict[str, Any], form: str, call: Any) -> float:
-    """In place of a time: what is right is timed with all others."""
-    calls[form] = call
-    return 0.0
+    names = forms([variant.label for variant in package.variants])
+    chosen = replace(package, variants=tuple(each for each in package.variants if each.label in names))
+    found = programs(chosen, numbers(timer.torch, subgraph, package, sizes), timer)
+    times = {names[label]: us for label, us in by_turns(found.timed, timer).items()}
+    wrong = {names[label]: problem for label, problem in found.wrong.items()}
+    return {"program": next(iter(names)).replace(MARK, ""), "microseconds": times, "wrong": wrong}
 
 
 def _print(row: Mapping[str, Any]) -> None:

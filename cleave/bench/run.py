@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cleave.bench.numbers import Numbers, listed, numbers
 from cleave.bench.subgraphs import Sizes, Subgraph
 from cleave.errors import CleaveError
 
-TOLERANCE = 4e-3
-"""Of ‖out − ref‖ / ‖ref‖ for f16 results; twice the error of PyTorch's eager program is allowed beyond it."""
-LONG, NEAR, PROGRAMS, BASELINES = 50.0, 1.05, 3, 2
-"""Microseconds from which times are taken by turns; of so many programs and baselines at most, which took at most so
-many times as long as the fastest."""
+LONG = 50.0
+"""Microseconds from which the times of a shape are taken by turns."""
 OURS = ("cleave", "model")
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "": {},
@@ -32,6 +29,8 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 Call = Callable[[], Any]
+Timed = tuple[Call, float]
+"""A call, and what it takes, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Row:
     """One function at one shape.
 
     ``microseconds`` by label: "cleave", the fastest of our programs, "model", the one that the cost model prefers, and
-    the baselines; ``programs`` has all that are right of ours. ``error`` is of our numbers, ``program`` says which
-    program was the fastest, ``library`` which of its launches are cuBLAS's.
+    the baselines; ``programs`` has all that are right of ours; all are measured in one way. ``error`` is of our
+    numbers, ``program`` says which program was the fastest, ``library`` which of its launches are cuBLAS's.
     """
 
     subgraph: str
@@ -111,145 +110,98 @@ def _packages(folder: Path, subgraph: str, label: str, ablations: Sequence[str])
 def _measured(
     subgraph: Subgraph, label: str, sizes: Sizes, packages: Mapping[str, Path], baselines: Sequence[str], timer: Any
 ) -> Iterator[Row]:
-    from cleave.bench.baselines import EAGER, reference
+    """Long times are taken once more, by turns, in all rows of the shape: what came first found a cooler GPU."""
     from cleave.runtime.package import Package
 
-    torch, others = timer.torch, dict[str, float]()
-    for ablation, path in packages.items():
-        package = Package.load(path)
-        tensors = inputs(torch, package, sizes)
-        wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
-        eager = EAGER[subgraph.torch](*tensors, **subgraph.settings)
-        allowed = max(TOLERANCE, 2 * error_of(listed(eager), wanted))
-        ours = _ours(package, tensors, wanted, allowed, timer)
-        if not others:
-            found = list(_baseline_times(subgraph, sizes, tensors, wanted, allowed, baselines, timer))
-            others = {label: us for label, us, _ in found}
-            ours, others = _in_turn(ours, others, {label: call for label, _, call in found}, timer)
-        moved = sum(t.numel() * t.element_size() for t in (*tensors, *listed(eager)))
-        flops, times = subgraph.flops(sizes), {**ours.microseconds, **others}
-        yield Row(
-            subgraph.name, label, ablation, dict(sizes), flops, moved, ours.error, ours.wrong, times, ours.program,
-            ours.programs, ours.libraries.get(ours.program, ""),
-        )  # fmt: skip
+    loaded = {ablation: Package.load(path) for ablation, path in packages.items()}
+    known = numbers(timer.torch, subgraph, next(iter(loaded.values())), sizes)
+    others, long = dict[str, Timed](), False
+    for number, (ablation, package) in enumerate(loaded.items()):
+        ours = programs(package, known, timer)
+        if number == 0:
+            others = dict(_baselines(subgraph, sizes, known, baselines, timer))
+            long = min((us for _, us in ours.timed.values()), default=0.0) >= LONG
+        timed = {**ours.timed, **others}
+        times = by_turns(timed, timer) if long else {each: us for each, (_, us) in timed.items()}
+        yield _row(subgraph, label, ablation, known, ours, times)
 
 
-def _in_turn(
-    ours: _Ours, others: Mapping[str, float], baselines: Mapping[str, Call], timer: Any
-) -> tuple[_Ours, dict[str, float]]:
-    """Long times once more, of the fastest programs and baselines by turns: what came first found a cooler GPU."""
-    if not ours.program or ours.microseconds["cleave"] < LONG:
-        return ours, dict(others)
-    programs = [label for label in _nearest(ours.programs, PROGRAMS) if label in ours.calls]
-    rivals = _nearest(others, BASELINES)
-    calls = [*(ours.calls[label] for label in programs), *(baselines[label] for label in rivals)]
-    times = timer.in_turn(calls)
-    again = {**ours.programs, **dict(zip(programs, times, strict=False))}
-    best = min(programs, key=lambda label: again[label])
-    first = {"model": again[next(iter(again))]} if "model" in ours.microseconds else {}
-    microseconds = {**ours.microseconds, **first, "cleave": again[best]}
-    found = replace(ours, microseconds=microseconds, program=best, programs=again)
-    return found, {**others, **dict(zip(rivals, times[len(programs) :], strict=True))}
+def _row(
+    subgraph: Subgraph, label: str, ablation: str, known: Numbers, ours: Programs, times: Mapping[str, float]
+) -> Row:
+    """``times`` are of our programs and the baselines."""
+    own = {each: times[each] for each in ours.timed}
+    best = min(own, key=lambda each: own[each], default="")
+    shown = {name: own[each] for name, each in zip(OURS, (best, ours.first), strict=True) if each in own}
+    shown |= {each: us for each, us in times.items() if each not in own}
+    wrong = "; ".join(f"{each}: {problem}" for each, problem in ours.wrong.items())
+    sizes = dict(subgraph.shapes[label])
+    return Row(
+        subgraph.name, label, ablation, sizes, subgraph.flops(sizes), known.traffic, ours.error, wrong, shown, best,
+        own, ours.libraries.get(best, ""),
+    )  # fmt: skip
 
 
-def _nearest(times: Mapping[str, float], count: int) -> list[str]:
-    """So many of the least, if they are near the least of all."""
-    fastest = sorted(times, key=lambda label: times[label])[:count]
-    return [label for label in fastest if times[label] <= NEAR * times[fastest[0]]]
+def by_turns(timed: Mapping[str, Timed], timer: Any) -> dict[str, float]:
+    """The microseconds of all of them once more."""
+    return dict(zip(timed, timer.in_turn([call for call, _ in timed.values()]), strict=True))
 
 
 @dataclass(frozen=True)
-class _Ours:
-    """``calls``, and launches that a ``libraries`` makes, by program."""
+class Programs:
+    """Of a package, by label: ``timed`` has those that are right, ``wrong`` what is wrong with others.
+
+    ``error`` is the largest of any. ``first``: the one that the cost model prefers, where there are several.
+    ``libraries``: the launches that a library makes.
+    """
 
     error: float
-    wrong: str
-    microseconds: Mapping[str, float]
-    program: str
-    programs: Mapping[str, float]
-    libraries: Mapping[str, str] = field(default_factory=dict[str, str])
-    calls: Mapping[str, Call] = field(default_factory=dict[str, Call])
+    wrong: Mapping[str, str]
+    timed: Mapping[str, Timed]
+    first: str
+    libraries: Mapping[str, str]
 
 
-def _ours(package: Any, tensors: Sequence[Any], wanted: Sequence[Any], allowed: float, timer: Any) -> _Ours:
-    """All programs of the package, the fastest and the first one; what is wrong with any of them."""
-    from cleave.tuner.tune import NO_LIBRARY, fastest, measure
+def programs(package: Any, known: Numbers, timer: Any) -> Programs:
+    """Those of the package that this machine can run, numbers first, then each one's time."""
+    from cleave.tuner.tune import NO_LIBRARY, measure
 
-    errors: list[float] = []
+    errors, timed, wrong = list[float](), dict[str, Timed](), dict[str, str]()
 
     def check(results: Sequence[Any]) -> str:
-        errors.append(error_of(results, wanted))
-        return "" if errors[-1] <= allowed else f"error {errors[-1]:.1e}, {allowed:.1e} is allowed"
+        errors.append(known.error(results))
+        return known.problem(errors[-1])
 
-    calls: dict[str, Call] = {}
+    def microseconds(label: str, call: Call) -> float:
+        timed[label] = (call, timer.microseconds(call))
+        return timed[label][1]
 
-    def timed(variant: Any) -> Callable[[Call], float]:
-        def microseconds(call: Call) -> float:
-            calls[variant.label] = call
-            return timer.microseconds(call)
-
-        return microseconds
-
-    found = [(v, measure(package, v, tensors, check, timed(v))) for v in package.variants]
-    found = [(variant, result) for variant, result in found if not result.refused.startswith(NO_LIBRARY)]
-    wrong = "; ".join(f"{variant.label}: {result.refused}" for variant, result in found if result.refused)
-    best, worst = fastest(found), max(errors, default=float("nan"))
-    if best is None:
-        return _Ours(worst, wrong, {}, "", {})
-    times = {variant.label: result.microseconds for variant, result in found if result.microseconds is not None}
-    first = times.get(package.variants[0].label)
-    model = {"model": first} if first is not None and len(found) > 1 else {}
-    libraries = {v.label: ", ".join(launch.kernel for launch in v.plan.launches if launch.product) for v, _ in found}
-    return _Ours(worst, wrong, {"cleave": times[best.label], **model}, best.label, times, libraries, calls)
+    for variant in package.variants:
+        result = measure(package, variant, known.tensors, check, partial(microseconds, variant.label))
+        if result.refused and not result.refused.startswith(NO_LIBRARY):
+            wrong[variant.label] = result.refused
+    first = package.variants[0].label if len(timed) + len(wrong) > 1 else ""
+    libraries = {
+        each.label: ", ".join(launch.kernel for launch in each.plan.launches if launch.product)
+        for each in package.variants
+    }
+    return Programs(max(errors, default=float("nan")), wrong, timed, first, libraries)
 
 
-def _baseline_times(
-    subgraph: Subgraph,
-    sizes: Sizes,
-    tensors: Sequence[Any],
-    wanted: Sequence[Any],
-    allowed: float,
-    labels: Sequence[str],
-    timer: Any,
-) -> Iterator[tuple[str, float, Call]]:
+def _baselines(
+    subgraph: Subgraph, sizes: Sizes, known: Numbers, labels: Sequence[str], timer: Any
+) -> Iterator[tuple[str, Timed]]:
+    """Those that are about right."""
     from cleave.bench.baselines import baselines
 
     grouped = sizes.get("g", 1) > 1
     for label, function in baselines(subgraph.torch, dict(subgraph.settings), labels, grouped=grouped):
+        call = partial(function, *known.tensors)
         try:
-            if error_of(listed(function(*tensors)), wanted) <= 2 * allowed:
-                call = partial(function, *tensors)
-                yield label, timer.microseconds(call), call
+            if known.error(listed(call())) <= 2 * known.allowed:
+                yield label, (call, timer.microseconds(call))
         except (RuntimeError, ValueError) as error:
             print(f"{subgraph.name}: baseline {label}: {str(error).splitlines()[0]}", flush=True)
-
-
-def inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
-    """Normal numbers; weights scaled so that products keep the scale of their rows."""
-    from cleave.dialects.dims import Dim
-
-    plan, tensors = package.variants[0].plan, []
-    for number, spec in enumerate(plan.arguments):
-        shape = [Dim.parse(text).size.evaluate(sizes) for text in spec.dims]
-        generator = torch.Generator(device="cuda").manual_seed(zlib.crc32(plan.function.encode()) + number)
-        scale = shape[0] ** -0.5 if number and len(shape) == 2 else 1.0
-        values = torch.randn(shape, generator=generator, device="cuda") * scale
-        tensors.append(values.to({"f16": torch.float16, "f32": torch.float32}[spec.dtype]))
-    return tensors
-
-
-def listed(results: Any) -> list[Any]:
-    """One result or a tuple of them as a list."""
-    return list(results) if isinstance(results, tuple) else [results]
-
-
-def error_of(results: Sequence[Any], wanted: Sequence[Any]) -> float:
-    """The largest ‖out − ref‖ / ‖ref‖; NaN where one has a NaN."""
-    errors = [
-        float((out.double() - ref.reshape(out.shape)).norm() / ref.norm())
-        for out, ref in zip(results, wanted, strict=True)
-    ]
-    return max(errors) if all(error == error for error in errors) else float("nan")
 
 
 def write_rows(path: Path, rows: Sequence[Row], environment: Mapping[str, Any]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from cleave.bench.baselines import EAGER, plain_and_compiled
 from cleave.bench.llama import CASES, LAYER, LLAMA_3_8B, Case, Weights, layer, llama_subgraphs
-from cleave.bench.run import TOLERANCE, Row, error_of, package_path
+from cleave.bench.numbers import Numbers
+from cleave.bench.run import Row, package_path
 
 ROTARY_BASE = 500_000.0
 
@@ -46,17 +47,16 @@ def _measured(
     def run(parts: Mapping[str, Callable[..., Any]]) -> Any:
         return layer(parts, LLAMA_3_8B, weights, x, rotary, cache)
 
-    wanted, eager = [_exact(x, weights, rotary, cache)], run(EAGER)
-    allowed = max(TOLERANCE, 2 * error_of([eager], wanted))
-    error = error_of([run(parts)], wanted)
-    wrong = "" if error <= allowed else f"error {error:.1e}, {allowed:.1e} is allowed"
+    tensors = [x, *_arrays(weights), *(cache or ())]
+    known = Numbers(tensors, [_exact(x, weights, rotary, cache)], [run(EAGER)])
+    error = known.error([run(parts)])
+    wrong = known.problem(error)
     times = {} if wrong else {"cleave": timer.microseconds(lambda: run(parts))}
     for name, call in plain_and_compiled(lambda: run(EAGER), baselines):
         call()  # which compiles it
         times[name] = timer.microseconds(call)
-    arrays = [x, eager, *_arrays(weights), *(cache or ())]
-    moved = sum(array.numel() * array.element_size() for array in arrays)
-    return Row(LAYER, label, "", {"m": case.rows, "n": case.cached or case.rows}, flops, moved, error, wrong, times)
+    sizes = {"m": case.rows, "n": case.cached or case.rows}
+    return Row(LAYER, label, "", sizes, flops, known.traffic, error, wrong, times)
 
 
 def _arrays(weights: Weights) -> list[Any]:

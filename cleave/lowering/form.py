@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 
@@ -39,14 +38,15 @@ class Form:
         return "".join(f", {'' if value else 'not '}{name}" for name, value, usual in found if value != usual)
 
 
+MARK = ", warp-specialised"
+"""In labels of programs that have kernels in any of these forms; the form's label is behind it."""
+
 BESIDE_THE_USUAL = Form(masks_first=False, polynomial=True)
 """The form in which some programs are measured, too. On an H200 tiles of 128 rows with heads of 64, whose exponentials
 take as long as anything, take 4 % less so; elsewhere masks first take 2 to 8 % less."""
 
 
-def ablations() -> Iterator[Form]:
-    """The usual form, then this with each switch the other way."""
+def ablations() -> list[Form]:
+    """The usual form with each switch the other way, and the one beside it."""
     usual = Form()
-    yield usual
-    for field in fields(usual):
-        yield replace(usual, **{field.name: not field.default})
+    return [*(replace(usual, **{field.name: not field.default}) for field in fields(usual)), BESIDE_THE_USUAL]

@@ -11,7 +11,7 @@ from itertools import islice
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.form import BESIDE_THE_USUAL, Form
+from cleave.lowering.form import BESIDE_THE_USUAL, MARK, Form
 from cleave.lowering.form import ablations as each_ablation
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -255,7 +255,7 @@ def variants(
         ]
         further = [[BESIDE_THE_USUAL]] * (-(-count // IN_TWO_FORMS) if count > 1 else 0)
         if ablations:
-            further[:1] = [list(each_ablation())[1:]]
+            further[:1] = [each_ablation()]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0
         ranked = choices(graphs, options, SPARE * count, library=by_library)
         lowered = _lowered_choices(ranked, options, count, ctx)
@@ -316,7 +316,7 @@ def _lowered_choices(ranked: Sequence[Choice], options: ScheduleOptions, count: 
         both -= len(arrangements) > 1
         for label, program in arrangements:
             if choice.warp_specialised:
-                module, label = _specialised(program, Form(), ctx), f"{label}, warp-specialised"
+                module, label = _specialised(program, Form(), ctx), label + MARK
             else:
                 module = _lowered(program, LowerToTriton(), ctx)
             if module:
@@ -357,9 +357,12 @@ def _specialised(program: TileProgram, form: Form, ctx: ir.Context) -> ir.Module
 
 
 def _in_forms(usual: _Lowered, forms: Sequence[Form], ctx: ir.Context) -> list[tuple[Form, ir.Module]]:
-    """The program in those of these forms in which it is another one."""
-    modules = [(form, _specialised(usual.program, form, ctx)) for form in forms]
-    return [(form, module) for form, module in modules if module and str(module) != str(usual.module)]
+    """The program in those of these forms in which it is another one; of equal ones the first."""
+    found = {str(usual.module): (Form(), usual.module)}
+    for form in forms:
+        if module := _specialised(usual.program, form, ctx):
+            found.setdefault(str(module), (form, module))
+    return [*found.values()][1:]
 
 
 def _lowered(program: TileProgram, lowering: LowerToTriton, ctx: ir.Context) -> ir.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -51,29 +52,26 @@ class Timer:
 
     def microseconds(self, call: Callable[[], Any]) -> float:
         """The median."""
-        self._flushes = self._flushes or self._captured(self._flush)
-        graph = self._captured(lambda: (self._flush(), call()))
-        if time.monotonic() - self._ended >= PAUSE:
-            self._settle()
-        times = [self._added(graph) if graph else self._between_events(call) for _ in range(self.runs + self.warm_up)]
-        self._ended = time.monotonic()
-        return statistics.median(times[self.warm_up :])
+        (median,) = self._medians([call])
+        return median
 
     def in_turn(self, calls: Sequence[Callable[[], Any]]) -> list[float]:
         """The medians of calls that take turns: each finds the GPU as warm as the others do. What is measured while it
         is still cool takes up to 7 % less, where products of some 10¹² operations meet the GPU's limit of power."""
+        return self._medians(calls, settle=True)
+
+    def _medians(self, calls: Sequence[Callable[[], Any]], *, settle: bool = False) -> list[float]:
         self._flushes = self._flushes or self._captured(self._flush)
-        graphs = [self._captured(lambda call=call: (self._flush(), call())) for call in calls]
-        self._settle()
-        rounds = [
-            [
-                self._added(graph) if graph else self._between_events(call)
-                for graph, call in zip(graphs, calls, strict=True)
-            ]
-            for _ in range(self.runs + self.warm_up)
-        ]
+        timed = [self._timed(call) for call in calls]
+        if settle or time.monotonic() - self._ended >= PAUSE:
+            self._settle()
+        rounds = [[elapsed() for elapsed in timed] for _ in range(self.runs + self.warm_up)]
         self._ended = time.monotonic()
         return [statistics.median(times) for times in zip(*rounds[self.warm_up :], strict=True)]
+
+    def _timed(self, call: Callable[[], Any]) -> Callable[[], float]:
+        graph = self._captured(lambda: (self._flush(), call()))
+        return partial(self._added, graph) if graph else partial(self._between_events, call)
 
     def _added(self, graph: Callable[[], Any]) -> float:
         assert self._flushes is not None, "flushes can be captured"

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from compiled import compile_graph
 from cleave.bench.llama import Model, Weights, layer, llama_subgraphs
 from cleave.bench.prepare import prepare
 from cleave.bench.report import geometric_mean, page, roofline, table
-from cleave.bench.run import Row, _in_turn, _Ours, measure, package_path, read_rows, write_rows
+from cleave.bench.run import Row, measure, package_path, read_rows, write_rows
 from cleave.bench.spread import spread, visible
 from cleave.bench.subgraphs import DECODE, PREFILL, Subgraph, subgraphs
 from cleave.errors import CleaveError
@@ -398,26 +397,3 @@ def test_subgraphs_without_such_a_shape_are_named(tmp_path: Path, capsys: pytest
     assert main(["prepare", str(tmp_path), "--only", "softmax,lora", "--shapes", "decode_16", "--seconds=0"]) == 0
     found = capsys.readouterr()
     assert found.err == "without a shape that contains 'decode_16': softmax\n" and found.out.startswith("lora")
-
-
-def test_long_times_are_taken_by_turns() -> None:
-    """Of the nearest three programs and two baselines; short ones and those far behind stay as they are."""
-    turns: list[list[float]] = []
-
-    def in_turn(calls: list[Callable[[], float]]) -> list[float]:
-        turns.append([call() for call in calls])
-        return turns[-1]
-
-    programs = {"a": 100.0, "b": 101.0, "c": 120.0, "d": 103.0, "e": 104.0}
-    warm = {"a": 110.0, "b": 105.0, "c": 1.0, "d": 109.0, "e": 1.0}
-    calls = {label: lambda us=us: us for label, us in warm.items()}
-    ours = _Ours(0.0, "", {"cleave": 100.0, "model": 100.0}, "a", programs, {"b": "k0"}, calls)
-    rivals = {"eager": lambda: 1.0, "compile": lambda: 111.0, "cudnn": lambda: 112.0}
-    timer = SimpleNamespace(in_turn=in_turn)
-    found, others = _in_turn(ours, {"eager": 130.0, "compile": 108.0, "cudnn": 107.0}, rivals, timer)
-    assert turns == [[110.0, 105.0, 109.0, 112.0, 111.0]]
-    assert (found.program, found.microseconds) == ("b", {"cleave": 105.0, "model": 110.0})
-    assert found.programs == {**programs, "a": 110.0, "b": 105.0, "d": 109.0}
-    assert others == {"eager": 130.0, "compile": 111.0, "cudnn": 112.0}
-    short = replace(ours, microseconds={"cleave": 10.0})
-    assert _in_turn(short, {"eager": 130.0}, rivals, timer) == (short, {"eager": 130.0}) and len(turns) == 1

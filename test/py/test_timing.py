@@ -140,7 +140,7 @@ def test_the_gpu_is_kept_busy_ahead_of_times_behind_a_pause(gpu: Gpu) -> None:
 
 
 def test_calls_that_take_turns_find_the_gpu_alike(gpu: Gpu) -> None:
-    """While it warms, the one that is measured first would seem the faster one."""
+    """While it warms, the one that is measured first would seem the faster one. It is kept busy ahead of them."""
     timer, runs = Timer(runs=7, warm_up=2), count()
 
     def warming(least: float) -> Callable[[], None]:
@@ -149,3 +149,6 @@ def test_calls_that_take_turns_find_the_gpu_alike(gpu: Gpu) -> None:
     slow, fast = timer.in_turn([warming(10.0), warming(9.0)])
     assert 0.4 < slow - fast < 0.6  # five runs of one call between those of the other
     assert timer.microseconds(warming(10.0)) < timer.microseconds(warming(9.0))
+    before = gpu.seconds
+    timer.in_turn([warming(1.0)])
+    assert gpu.seconds - before >= SETTLE + 9 * 2 * STEP, "though there was no pause"

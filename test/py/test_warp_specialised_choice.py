@@ -125,7 +125,7 @@ EVERY = [
     "",
     *(f", not {part}" for part in ("persistent", "in registers", "in turn", "stored by copies", "masks first")),
 ]
-EVERY += [", polynomial"]
+EVERY += [", polynomial", ", not masks first, polynomial"]
 
 
 @pytest.mark.parametrize(
