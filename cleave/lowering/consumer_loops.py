@@ -12,8 +12,9 @@ from cleave.lowering.consumer_rotated import Rotated
 from cleave.lowering.loop_plan import are_movable, plan_of
 from cleave.lowering.rings import slot_before
 
-RUN_ON_STAGES = 3
-"""Of rings of which products may hold two stages at a time."""
+RUN_ON_STAGES = 4
+"""Of rings of which products may hold two stages at a time: on an H200 RMSNorm with a product in tiles of three stages
+takes 6 to 7 % longer so (256 and 1024 rows), in tiles of four 0 to 2 % less (2048 and 4096)."""
 
 
 def nested(consumer: Consumer, op: ir.Operation) -> None:

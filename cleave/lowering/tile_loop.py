@@ -4,6 +4,11 @@ As many blocks are launched as the GPU runs at once. They take the tiles in roun
 has: those computed together are neighbours in it, as where each tile has its own block. In every other round the blocks
 go the other way round, the last one first: where tiles become longer or shorter along the grid, as under a causal mask,
 whoever had a long one then has a short one.
+
+Where a block can keep what two tiles have in common (``kept_between_tiles``), rounds are such that this happens: a grid
+goes through bands of 4 to 32 rows of tiles (``schedule/traffic.py``); if these divide the number of blocks, and all
+rounds go the same way round, a block stays in its row. Some blocks then have no tiles; not where that would take one
+round more.
 """
 
 from __future__ import annotations
@@ -13,17 +18,24 @@ from collections.abc import Sequence
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Size, const
+from cleave.lowering.index_ops import arith, constant, extent
+from cleave.lowering.kept_between_tiles import kept_between_tiles
+from cleave.schedule.traffic import GROUPS
 
 BLOCK_COUNT = "tile__blocks"
 """The symbol whose value is the number of blocks."""
 _MOST_TILES = 2**31 - 2**17
 """A grid has fewer than 2³¹; so a tile's number and the next one's are of 32 bits."""
 _MOST_BLOCKS = 2**16
+_BAND = GROUPS[-1]
+"""What all heights of bands divide."""
 _AHEAD = ("cleave.wait", "cleave.trigger")
 
 
-def loop_over_tiles(func: ir.Operation, grid: Sequence[Size]) -> None:
+def loop_over_tiles(func: ir.Operation, grid: Sequence[Size], *, keep: bool = True) -> None:
     """Put what depends on the tile into a loop over the tiles of ``grid``, which block 0 begins at 0.
+
+    ``keep``: what two tiles of a block have in common is kept from one to the other.
 
     Not for blocks that meet: all that do must run at once.
     """
@@ -33,7 +45,7 @@ def loop_over_tiles(func: ir.Operation, grid: Sequence[Size]) -> None:
     *ops, end = [view.operation for view in block.operations]
     late = [op for op in ops if op.name == "cleave.trigger" and _follows_loop(op, ops)]
     with func.location, ir.InsertionPoint(end):
-        _loop([op for op in ops if not _is_outside(op)], grid)
+        _loop([op for op in ops if not _is_outside(op)], grid, keep)
     for trigger in late:
         trigger.move_before(end)
 
@@ -47,79 +59,97 @@ def _follows_loop(trigger: ir.Operation, ops: Sequence[ir.Operation]) -> bool:
     return any(op.name == "scf.for" for op in ops[: ops.index(trigger)])
 
 
-def _loop(inside: Sequence[ir.Operation], grid: Sequence[Size]) -> None:
+def _loop(inside: Sequence[ir.Operation], grid: Sequence[Size], keep: bool) -> None:
+    kept = kept_between_tiles(inside, grid) if keep else []
     index = ir.IndexType.get()
     axis = {"axis": cleave.attribute("integer", 0)}
     first = ir.Operation.create("cleave.program_id", [index], [], axis)
     total = const(1)
-    for extent in grid:
-        total = total * extent
-    tiles = _arith("minsi", _constant(_MOST_TILES), _extent(str(total)))
-    rounds = _Rounds(first.results[0], tiles)
-    loop = ir.Operation.create("scf.for", [], [_constant(0), rounds.end(), rounds.blocks], regions=1)
-    body = ir.Block.create_at_start(loop.regions[0], [index])
+    for count in grid:
+        total = total * count
+    tiles = arith("minsi", constant(_MOST_TILES), extent(str(total)))
+    rounds = (_RoundsInBands if kept else _Rounds)(first.results[0], tiles)
+    starts = [start for each in kept for start in each.starts()]
+    types = [start.type for start in starts]
+    loop = ir.Operation.create("scf.for", types, [constant(0), rounds.end(), rounds.blocks, *starts], regions=1)
+    body = ir.Block.create_at_start(loop.regions[0], [index, *types])
+    number, *before = body.arguments
     with ir.InsertionPoint(body):
-        places = _places(rounds.tile(body.arguments[0]), grid)
+        places = _places(rounds.tile(number), grid)
+        number_of: dict[ir.Value, ir.Value] = {}
         for op in inside:
             body.append(op)
             if op.name == "cleave.program_id":
+                number_of[op.results[0]] = places[_axis(op)]
                 op.results[0].replace_all_uses_with(places[_axis(op)])
-        ir.Operation.create("scf.yield", [], [])
-    for op in inside:
-        if op.name == "cleave.program_id":
-            op.erase()
+        after: list[ir.Value] = []
+        for each in kept:
+            after += each.split(before[len(after) :], number_of)
+        ir.Operation.create("scf.yield", [], after)
+        for program_id in number_of:
+            program_id.owner.operation.erase()
 
 
 class _Rounds:
     """Of so many ``tiles``, for one block: which it takes in the round whose first tile is ``start``."""
 
     def __init__(self, block: ir.Value, tiles: ir.Value) -> None:
-        self.block, self.tiles, self.blocks = block, tiles, _extent(BLOCK_COUNT)
-        last = _arith("subi", self.blocks, _constant(1))
-        self.turned = _arith("subi", last, _arith("minsi", block, last))  # its place in every other round
+        self.block, self.tiles, self.blocks = block, tiles, extent(BLOCK_COUNT)
+        last = arith("subi", self.blocks, constant(1))
+        self.turned = arith("subi", last, arith("minsi", block, last))  # its place in every other round
 
     def place(self, start: ir.Value) -> ir.Value:
         """How far behind ``start``."""
-        odd = _arith("remui", _arith("divui", start, self.blocks), _constant(2))
-        even = _arith("subi", _constant(1), odd)
-        return _arith("addi", _arith("muli", odd, self.turned), _arith("muli", even, self.block))
+        odd = arith("remui", arith("divui", start, self.blocks), constant(2))
+        even = arith("subi", constant(1), odd)
+        return arith("addi", arith("muli", odd, self.turned), arith("muli", even, self.block))
 
     def tile(self, start: ir.Value) -> ir.Value:
         """The remainder is the number itself; it says that there is such a tile."""
-        return _arith("remui", _arith("addi", start, self.place(start)), self.tiles)
+        return arith("remui", arith("addi", start, self.place(start)), self.tiles)
 
     def end(self) -> ir.Value:
         """Where the rounds end for this block: the last one has tiles for some blocks only."""
-        rest = _arith("remui", self.tiles, self.blocks)
-        whole = _arith("subi", self.tiles, rest)
-        more = _arith("maxsi", _arith("subi", rest, self.place(whole)), _constant(0))
-        return _arith("addi", whole, _arith("minsi", more, _constant(1)))
+        rest = arith("remui", self.tiles, self.blocks)
+        whole = arith("subi", self.tiles, rest)
+        more = arith("maxsi", arith("subi", rest, self.place(whole)), constant(0))
+        return arith("addi", whole, arith("minsi", more, constant(1)))
+
+
+class _RoundsInBands(_Rounds):
+    """All the same way round, of as many blocks as bands divide, if there are not more rounds because of it
+    (``schedule/traffic.py``, ``blocks_in_bands``)."""
+
+    def __init__(self, block: ir.Value, tiles: ir.Value) -> None:
+        self.block, self.tiles = block, tiles
+        every = extent(BLOCK_COUNT)
+        fewer = arith("maxsi", arith("subi", every, arith("remui", every, constant(_BAND))), constant(1))
+        more_rounds = arith("subi", self._rounds(fewer), self._rounds(every))
+        left_out = arith("subi", every, fewer)
+        self.blocks = arith("addi", fewer, arith("muli", left_out, arith("minsi", more_rounds, constant(1))))
+
+    def _rounds(self, blocks: ir.Value) -> ir.Value:
+        return arith("divui", arith("addi", self.tiles, arith("subi", blocks, constant(1))), blocks)
+
+    def place(self, start: ir.Value) -> ir.Value:
+        return self.block
+
+    def end(self) -> ir.Value:
+        """At 0 for blocks that have no tiles."""
+        has_tiles = arith("minsi", arith("maxsi", arith("subi", self.blocks, self.block), constant(0)), constant(1))
+        return arith("muli", super().end(), has_tiles)
 
 
 def _places(tile: ir.Value, grid: Sequence[Size]) -> list[ir.Value]:
     """The tile's place along each axis, the first of which varies fastest."""
     *inner, _ = grid
     found: list[ir.Value] = []
-    for extent in inner:
-        size = _extent(str(extent))
-        found.append(_arith("remui", tile, size))
-        tile = _arith("divui", tile, size)
+    for count in inner:
+        size = extent(str(count))
+        found.append(arith("remui", tile, size))
+        tile = arith("divui", tile, size)
     return [*found, tile]
 
 
 def _axis(op: ir.Operation) -> int:
     return int(cleave.plain("integer", op.attributes["axis"]))
-
-
-def _arith(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-    return ir.Operation.create(f"arith.{name}", [ir.IndexType.get()], [a, b]).results[0]
-
-
-def _constant(number: int) -> ir.Value:
-    index = ir.IndexType.get()
-    return ir.Operation.create("arith.constant", [index], [], {"value": ir.IntegerAttr.get(index, number)}).results[0]
-
-
-def _extent(size: str) -> ir.Value:
-    text = ir.StringAttr.get(size)
-    return ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]

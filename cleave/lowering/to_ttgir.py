@@ -141,7 +141,7 @@ def _part(func: ir.Operation, around: Surroundings, divided: Division, form: For
         part.attributes[STORED] = ir.UnitAttr.get()
     try:
         if form.persistent:
-            loop_over_tiles(part, around.grid)
+            loop_over_tiles(part, around.grid, keep=form.kept_between_tiles)
         return part, lower_kernel(part, _with_facts(part, around))
     except CleaveError:
         part.erase()

@@ -23,8 +23,9 @@ from cleave.schedule.target import Target
 from cleave.schedule.tile_program import Kernel
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, comes_first, space_of
-from cleave.schedule.traffic import best_group
+from cleave.schedule.traffic import GROUPS, best_group
 from cleave.schedule.warp_specialised import THREE, TWO, specialised_form
+from cleave.schedule.warp_specialised import Form as SpecialisedForm
 from cleave.schedule.workload import columns_lost
 
 STAGES = (2, 3, 4, 5, 6, 8)
@@ -227,14 +228,24 @@ class Candidates:
         return work if gains else None
 
     def _specialised(
-        self, emit: Callable[[], Emitted], tiling: Tiling, alike: Form, work: Workload, sizes: Sizes
+        self, emit: _Emission, tiling: Tiling, alike: Form, work: Workload, sizes: Sizes
     ) -> Iterator[Candidate]:
         """The tiling in its warp-specialised form, if it has one."""
         form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target, alike.emitted.operands)
         if form:
-            cost = specialised_cost(work, form, self.target)
+            group, cost = self._in_bands(work, form)
+            tiling = replace(tiling, group=group)
+            emit = replace(emit, tiling=tiling)
             found = Candidate(emit, tiling, cost, form.warps, form.stages, descriptors=True, warp_specialised=True)
             yield replace(found, swapped=_swaps(alike.region, tiling))
+
+    def _in_bands(self, work: Workload, form: SpecialisedForm) -> tuple[int, Cost]:
+        """Higher bands, where blocks then have more tiles of a row of which they keep something."""
+        found = [work]
+        if any(chain.kept for chain in work.chains):
+            found += [replace(work, walk=replace(work.walk, group=each)) for each in GROUPS if each > work.walk.group]
+        costs = [(each.walk.group, specialised_cost(each, form, self.target)) for each in found]
+        return min(costs, key=lambda pair: (pair[1].running, pair[0]))
 
     def _for_three(self, tiling: Tiling, fusion: Fusion, alike: Form, sizes: Sizes) -> Iterator[Candidate]:
         """For two consumers' tiles those with half as many rows again, in loops that compute between their products.

@@ -63,7 +63,8 @@ class Stretch:
 
     ``chained``: contractions by ``wgmma`` that another one feeds. ``copies``: bytes of tiles for ``wgmma``.
     ``special``, ``simple``: elements of register code. ``computes``: whether this does more than to add contractions
-    up; ``apart``: and has nothing of them, nor they of it.
+    up; ``apart``: and has nothing of them, nor they of it; ``follows``: the dims along which what it computes then
+    differs from block to block.
     """
 
     loop: Instruction | None
@@ -85,6 +86,7 @@ class Stretch:
     simple: Amount
     computes: bool
     apart: bool
+    follows: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class _Writer:
         twice = [tile for tile in loads if self._has_both_uses(tile, block)]
         reductions = [i for i in own if i.op == "reduce"]
         simple = [i.operands[0] if i.op == "reduce" else i.result for i in own if _is_simple(i)]
-        chained = self._chained(block)
+        chained, apart = self._chained(block), self._is_apart(block)
         return Stretch(
             loop,
             around,
@@ -199,7 +201,8 @@ class _Writer:
             special=self.shapes.elements(i.result for i in own if i.op in SPECIAL),
             simple=self.shapes.elements(simple),
             computes=_computes(block),
-            apart=self._is_apart(block),
+            apart=apart,
+            follows=_follows(block) if apart else frozenset(),
         )
 
     def _fetch(self, load: Instruction) -> Fetch:
@@ -280,6 +283,16 @@ def _computes(block: Block) -> bool:
     code = [i for i in block.instructions if i.op in SPECIAL or _is_simple(i)]
     sums = [i for i in code if i.op == "add" and i.result in block.yields and not products.isdisjoint(i.operands)]
     return any(i not in sums and i.result in needed for i in code)
+
+
+def _follows(block: Block) -> frozenset[str]:
+    """The dims of memory along which blocks differ in what register code is made of, sums of contractions aside."""
+    products = {i.result for i in block.instructions if i.op == "contract"}
+    sums = [i for i in block.instructions if i.op == "add" and not products.isdisjoint(i.operands)]
+    code = (i for i in block.instructions if i.op not in (*LOADS, "contract") and i not in sums)
+    needed = {operand for i in code for operand in i.operands}
+    loads = (i for i in block.instructions if i.op in LOADS and i.result in needed)
+    return frozenset(name for i in loads for name in i.attrs.get("varying", i.operands[0].names))
 
 
 def _meets(reduction: Instruction) -> bool:

@@ -9,6 +9,7 @@ from cleave.schedule import block_cost
 from cleave.schedule.block_cost import OVERLAP_DESCRIBED, SIMPLE, Cost, Resources, block_time, cost_of, overlapped
 from cleave.schedule.copying_threads import PRODUCER_THREADS
 from cleave.schedule.target import Target
+from cleave.schedule.traffic import blocks_in_bands
 from cleave.schedule.warp_specialised import BLOCKS, Form
 from cleave.schedule.workload import SPECIAL_ELEMENTS, Chain, Workload
 
@@ -61,7 +62,19 @@ def _repeated(work: Workload, form: Form) -> Workload:
 
 def _specialised_loops(work: Workload, form: Form, target: Target) -> float:
     """Seconds of all loops of a block."""
-    return sum(chain.trips * _specialised_iteration(chain, form, target) for chain in work.chains)
+    return sum(chain.trips * _iteration_of_several_tiles(chain, work, form, target) for chain in work.chains)
+
+
+def _iteration_of_several_tiles(chain: Chain, work: Workload, form: Form, target: Target) -> float:
+    """The mean of an iteration's seconds: what is kept is computed for the first of the tiles of a row alone."""
+    first = _specialised_iteration(chain, form, target)
+    running = BLOCKS[form.division.consumers] * target.sms
+    tiles = work.walk.in_row(blocks_in_bands(work.blocks, running)) if chain.kept else 1
+    if tiles == 1:
+        return first
+    sums = sum(rows * columns for _, rows, columns in chain.wide)
+    others = replace(chain, computes=False, special=0.0, elements=sums, reductions=0, meetings=0)
+    return (first + (tiles - 1) * _specialised_iteration(others, form, target)) / tiles
 
 
 def _specialised_iteration(chain: Chain, form: Form, target: Target) -> float:

@@ -38,6 +38,16 @@ class Walk:
     def blocks(self) -> int:
         return math.prod(self.tiles)
 
+    def in_row(self, running: int) -> int:
+        """How many tiles one after the other a block has of one row, along the last axis, where ``running`` blocks go
+        through the grid in rounds; 1 where bands do not divide these."""
+        if len(self.tiles) < 2 or not self.blocks:
+            return 1
+        *_, rows, columns = self.tiles
+        band = max(1, min(self.group, rows))
+        rounds = math.ceil(self.blocks / running)
+        return max(1, min(band * columns // running, rounds)) if running % band == 0 else 1
+
     def spans(self, window: int) -> tuple[int, ...]:
         """About how many tiles along each axis so many blocks in a row have."""
         tiles, group = list(self.tiles), 1
@@ -53,6 +63,14 @@ class Walk:
             bands, columns, rows = found[-3:]
             found[-3:] = [min(bands * rows, self.tiles[-2]), columns]
         return tuple(found)
+
+
+def blocks_in_bands(tiles: int, running: int) -> int:
+    """How many blocks go through the tiles where they keep what tiles of a row have in common: so many that all bands
+    divide them, unless it would take one round more."""
+    fewer = running - running % GROUPS[-1]
+    same = fewer and math.ceil(tiles / fewer) == math.ceil(tiles / max(1, running))
+    return fewer if same else running
 
 
 @lru_cache(maxsize=1024)

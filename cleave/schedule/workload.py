@@ -41,9 +41,10 @@ class Chain:
     another; ``waited``: contractions that register code waits for; ``wide``: operations, rows and columns of each by
     ``wgmma``; ``small``: operations of those by ``mma.sync``, and the warps that there is work for.
     ``elements``: of tiles of register code, those of special functions eight times; ``computes``: whether this does
-    more than to add contractions up; ``apart``: and has nothing of them, nor they of it. ``multiplied``: bytes of
-    operands of contractions that are not ``described`` and can be copied by threads, in so many ``vectors``;
-    ``replaced``: those of ``requests`` that are such; ``picked``: whether an index says where some of them are.
+    more than to add contractions up; ``apart``: and has nothing of them, nor they of it; ``kept``: and is the same for
+    tiles beside one another along the grid's last axis. ``multiplied``: bytes of operands of contractions that are not
+    ``described`` and can be copied by threads, in so many ``vectors``; ``replaced``: those of ``requests`` that are
+    such; ``picked``: whether an index says where some of them are.
     """
 
     trips: float
@@ -71,6 +72,7 @@ class Chain:
     elements: float = 0.0
     computes: bool = False
     apart: bool = False
+    kept: bool = False
     multiplied: float = 0.0
     vectors: float = 0.0
     replaced: float = 0.0
@@ -237,6 +239,7 @@ class _Count:
             elements=SPECIAL_ELEMENTS * special + simple,
             computes=stretch.computes,
             apart=stretch.apart,
+            kept=stretch.apart and stretch.computes and self._differs_less(stretch.follows),
         )
         work.chains.append(chain)
         work.narrowest = min([work.narrowest, *(copy.of(elements) for copy in stretch.copies)])
@@ -251,6 +254,11 @@ class _Count:
                 self._alone(load, chain, self.around.trips(around))
         for product in stretch.products:
             self._product(product, chain)
+
+    def _differs_less(self, names: frozenset[str]) -> bool:
+        """Whether what differs along these dims is the same along the last axis of several."""
+        axes = self.around.axes
+        return len(axes) > 1 and axes[-1] not in names
 
     def _load(self, load: Fetch, chain: Chain) -> None:
         work, source, size = self.work, load.source, load.bytes.of(self.elements)

@@ -1,0 +1,204 @@
+"""What a block keeps from tile to tile of a row: numbers, what is computed once, and what is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from itertools import groupby
+from unittest.mock import patch
+
+import graphs
+import numpy as np
+import pytest
+from compiled import CTX, reference
+from test_warp_specialised import USUAL, _label, chain, matmul, swiglu
+from test_warp_specialised import lowered as usual
+from test_warp_specialised_forms import taken
+
+from cleave.bindings import ir
+from cleave.dialects.dims import parse
+from cleave.dialects.graph import Graph, GraphBuilder, Value
+from cleave.lowering import rings
+from cleave.lowering.emit import kernel_modules
+from cleave.lowering.form import Form
+from cleave.lowering.lower_to_ttgir import LowerToTtgir
+from cleave.lowering.plan import plan_of
+from cleave.lowering.tile_loop import loop_over_tiles
+from cleave.passes.functions import ops_inside
+from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.choose_sizes import choose_free
+from cleave.runtime.execute import execute
+from cleave.runtime.launch_plan import LaunchPlan
+from cleave.schedule.scheduler import ScheduleOptions, Schedules, with_candidates
+from cleave.schedule.traffic import Walk, blocks_in_bands
+
+NOT_KEPT = replace(USUAL, kept_between_tiles=False)
+
+
+def _squares(b: GraphBuilder, x: Value) -> Value:
+    wide = b.cast(x, dtype="f32")
+    return b.reduce(b.mul(wide, wide), kind="sum", over=["k"])
+
+
+def normalised() -> Graph:
+    b = GraphBuilder("normalised")
+    x, w = b.input("m k=256", "f16"), b.input("k=256 n=1024", "f16")
+    product = b.contract(x, w, over=["k"], dtype="f32")
+    return b.build(b.cast(b.div(product, b.sqrt(_squares(b, x))), dtype="f16"))
+
+
+def standardised() -> Graph:
+    """Two numbers of a row, of which the results are made in different ways."""
+    b = GraphBuilder("standardised")
+    x, w = b.input("m k=256", "f16"), b.input("k=256 n=1024", "f16")
+    total = b.reduce(b.cast(x, dtype="f32"), kind="sum", over=["k"])
+    product = b.contract(x, w, over=["k"], dtype="f32")
+    scaled = b.div(product, b.sqrt(_squares(b, x)))
+    return b.build(b.cast(b.add(scaled, b.mul(total, b.constant(0.25, "f32"))), dtype="f16"))
+
+
+def gated() -> Graph:
+    """Two products of a row, joined, and its norm."""
+    b = GraphBuilder("gated")
+    x, w, v = b.input("m k=256", "f16"), b.input("k=256 n=1024", "f16"), b.input("k=256 n=1024", "f16")
+    gate, up = (b.contract(x, y, over=["k"], dtype="f32") for y in (w, v))
+    return b.build(b.cast(b.div(b.mul(gate, up), b.sqrt(_squares(b, x))), dtype="f16"))
+
+
+@cache
+def program(graph: Graph) -> str:
+    """One kernel with bands of tiles, scheduled for 4096 rows."""
+    options = ScheduleOptions(sizes={"m": 4096}, warp_specialise=True)
+    scheduled = min(Schedules(graph.deduplicated(), options).finalists(64), key=lambda each: len(each.candidates))
+    (launch,) = scheduled.candidates
+    chosen = next(each for each in launch if each.warp_specialised and each.tiling.group > 1)
+    with CTX, ir.Location.unknown():
+        module = ir.Module.create()
+        from_tile_program(with_candidates(scheduled.program, [chosen]), module)
+        return str(module)
+
+
+def lowered(graph: Graph, form: Form = USUAL) -> tuple[LaunchPlan, dict[str, str]]:
+    """With two stages, so that buffers are filled again and again."""
+    with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", 2):
+        module = ir.Module.parse(program(graph))
+        LowerToTtgir(**asdict(form)).apply(CTX, module)
+        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
+        return plan_of(module, graph.name, kernels), {name: kernel.text for name, kernel in kernels.items()}
+
+
+def error(graph: Graph, plan: LaunchPlan, texts: dict[str, str], rows: int, seed: int) -> float:
+    """The largest error, relative to the largest number."""
+    rng = np.random.default_rng(seed)
+    bound = {**graph.extents, "m": rows}
+    shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
+    inputs = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
+    (expected,) = reference(graph, inputs, "f64", bound)
+    (found,) = execute(plan, texts, inputs, choose_free(plan, {"m": rows}), seed=seed)
+    difference = np.abs(found.astype(float) - expected).max(initial=0.0)
+    return float(difference / np.abs(expected).max(initial=1e-30))
+
+
+KEPT = [normalised(), standardised(), gated()]
+
+
+@pytest.mark.parametrize("graph", KEPT, ids=_label)
+def test_numbers(graph: Graph) -> None:
+    """Blocks have tiles of the same and of other rows, in either order; no rows, one, and ends of tiles."""
+    plan, texts = lowered(graph)
+    _, plain = lowered(graph, NOT_KEPT)
+    assert plan.launches[0].persistent and texts != plain
+    for rows, seed in ((300, 1), (129, 2), (1, 3), (0, 4)):
+        assert error(graph, plan, texts, rows, seed) < 1e-2
+    assert error(graph, plan, plain, 300, 1) < 1e-2
+
+
+def _loops(text: str, grid: Sequence[str], *, keep: bool = True) -> list[list[str]]:
+    """The ops of each loop of a tile, in order."""
+    with CTX, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        func = next(op.operation for op in module.body.operations if "cleave.kernel" in op.attributes)
+        loop_over_tiles(func, [parse(extent) for extent in grid], keep=keep)
+        assert module.operation.verify()
+        tile_loop = next(op for op in ops_inside(func) if op.name == "scf.for")
+        inner = [op.operation for op in tile_loop.regions[0].blocks[0].operations if op.operation.name == "scf.for"]
+        return [[op.name.removeprefix("cleave.") for op in ops_inside(loop)] for loop in inner]
+
+
+def test_what_is_computed_once() -> None:
+    """Squares in the first loop, the root in a loop of one iteration, in the last loop nothing but the product."""
+    first, once, rest = _loops(program(normalised()), ["ceildiv(m, 128)*8"])
+    assert {"contract", "mul", "reduce"} <= set(first)
+    assert once == ["sqrt", "scf.yield"]
+    assert [name for name in rest if not name.startswith("arith.")] == ["load", "load", "contract", "add", "scf.yield"]
+
+
+@pytest.mark.parametrize(
+    "graph", [matmul(), swiglu(), chain(), graphs.attention(division_last=True), graphs.causal_attention()], ids=_label
+)
+def test_nothing_is_kept(graph: Graph) -> None:
+    """What a row's tiles have in common feeds products, or there is nothing: the kernel is as without."""
+    (kept,), (plain,) = (usual(graph, form=form)[1] for form in (USUAL, NOT_KEPT))
+    assert kept.text == plain.text
+
+
+BANDS = """func.func private @k(%memory: tensor<?x?xf32, #cleave.dims<["m", "n"]>>) attributes {{cleave.kernel}} {{
+  %0 = "cleave.program_id"() {{axis = 0 : i64}} : () -> index
+  %1 = "cleave.program_id"() {{axis = 1 : i64}} : () -> index
+  %rows = "cleave.extent"() {{size = "rows"}} : () -> index
+  %above = arith.muli %1, %rows : index
+  %place = arith.addi %above, %0 : index
+  %height = arith.constant {height} : index
+  %columns = arith.constant {columns} : index
+  %both = arith.muli %height, %columns : index
+  %band = arith.divui %place, %both : index
+  %inside = arith.remui %place, %both : index
+  %first = arith.muli %band, %height : index
+  %below = arith.remui %inside, %height : index
+  %row = arith.addi %first, %below : index
+  %column = arith.divui %inside, %height : index
+  "test.sink"(%row, %column) : (index, index) -> ()
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %nothing = "cleave.constant"() {{value = 0.0 : f32}} : () -> tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>
+  %sum = scf.for %k = %zero to %one step %one iter_args(%s = %nothing)
+      -> tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>> {{
+    %x = "cleave.splat"(%{of}) : (index) -> tensor<i64, #cleave.dims<[]>>
+    %y = "cleave.cast"(%x) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
+    %z = "cleave.add"(%s, %y) : (tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>, tensor<f32, #cleave.dims<[]>>)
+      -> tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>
+    scf.yield %z : tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>
+  }}
+  "cleave.store"(%sum, %memory, %row, %column, %rows, %rows) {{operandSegmentSizes = array<i32: 1, 1, 2, 2>}}
+    : (tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>, tensor<?x?xf32, #cleave.dims<["m", "n"]>>,
+      index, index, index, index) -> ()
+  return
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("of", "height", "kept"), [("row", 16, True), ("row", 24, False), ("column", 16, False), ("place", 16, False)]
+)
+def test_what_the_next_tile_has_in_common(of: str, height: int, kept: bool) -> None:
+    """Of the two places the row, if bands divide the number of blocks; a tile's number is never the next one's."""
+    text = BANDS.format(of=of, height=height, columns=40)
+    assert len(_loops(text, ["rows", "columns"])) == (2 if kept else 1)
+    assert len(_loops(text, ["rows", "columns"], keep=False)) == 1
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(64, 132), (64, 128), (32, 100), (16, 33), (16, 3), (48, 1), (16, 64)])
+def test_rounds_in_bands(rows: int, blocks: int) -> None:
+    """Each tile is taken once, in as few rounds; a block has as many tiles of a row one after the other as is said."""
+    columns = 24
+    text = BANDS.format(of="row", height=16, columns=columns)
+    sizes = {"rows": rows, "columns": columns}
+    shares = [taken(text, block, blocks, sizes) for block in range(blocks)]
+    assert sorted(tile for share in shares for tile in share) == [(r, c) for r in range(rows) for c in range(columns)]
+    assert max(map(len, shares)) == -(-rows * columns // blocks)
+    running = blocks_in_bands(rows * columns, blocks)
+    assert sum(map(bool, shares)) == running
+    if running % 32 == 0:
+        runs = [len(list(run)) for share in shares for _, run in groupby(row for row, _ in share)]
+        walk = Walk((rows, columns), 16)
+        assert min(runs) >= walk.in_row(running) > 0
