@@ -202,12 +202,8 @@ class Kept:
 def _kept(loop: _Loop, body: Sequence[ir.Operation], depends: _Dependence, stays: Places) -> Kept | None:
     """None where nothing of the loop is made of what ``stays`` alone, or what is kept would be too large."""
     shared = {number for number in loop.numbers if loop.places(number) <= stays}
-    while True:
-        rest = [number for number in loop.numbers if number not in shared]
-        taken = {other for number in rest for other in loop.needs[number][1]}
-        if shared.isdisjoint(taken):
-            break
-        shared -= taken
+    shared -= {each for number in loop.numbers if number not in shared for each in loop.needs[number][1]}
+    rest = [number for number in loop.numbers if number not in shared]
     needed = [op for op in loop.ops if any(op in loop.needs[number][0] for number in rest)]
     results = [loop.op.results[number] for number in sorted(shared)]
     places = depends.of_all(results)

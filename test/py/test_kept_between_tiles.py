@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import groupby
+from typing import Any
 from unittest.mock import patch
 
 import graphs
@@ -143,7 +144,8 @@ def test_nothing_is_kept(graph: Graph) -> None:
     assert kept.text == plain.text
 
 
-BANDS = """func.func private @k(%memory: tensor<?x?xf32, #cleave.dims<["m", "n"]>>) attributes {{cleave.kernel}} {{
+MEMORIES = 'tensor<?x?xf32, #cleave.dims<["m", "n"]>>'
+BANDS = """func.func private @k(%read: {memories}, %written: {memories}) attributes {{cleave.kernel}} {{
   %0 = "cleave.program_id"() {{axis = 0 : i64}} : () -> index
   %1 = "cleave.program_id"() {{axis = 1 : i64}} : () -> index
   %rows = "cleave.extent"() {{size = "rows"}} : () -> index
@@ -161,37 +163,68 @@ BANDS = """func.func private @k(%memory: tensor<?x?xf32, #cleave.dims<["m", "n"]
   "test.sink"(%row, %column) : (index, index) -> ()
   %zero = arith.constant 0 : index
   %one = arith.constant 1 : index
-  %nothing = "cleave.constant"() {{value = 0.0 : f32}} : () -> tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>
-  %sum = scf.for %k = %zero to %one step %one iter_args(%s = %nothing)
-      -> tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>> {{
+  %nothing = "cleave.constant"() {{value = 0.0 : f32}} : () -> {tile}
+  %sums:3 = scf.for %k = %zero to %one step %one iter_args(%s = %nothing, %t = %nothing, %p = %nothing)
+      -> ({tile}, {tile}, {tile}) {{
     %x = "cleave.splat"(%{of}) : (index) -> tensor<i64, #cleave.dims<[]>>
     %y = "cleave.cast"(%x) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
-    %z = "cleave.add"(%s, %y) : (tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>, tensor<f32, #cleave.dims<[]>>)
-      -> tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>
-    scf.yield %z : tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>
+    %loaded = "cleave.load"(%{memory}, %row, %row, %rows, %rows) {{fill = 0.0 : f32,
+      operandSegmentSizes = array<i32: 1, 2, 2>}} : ({memories}, index, index, index, index) -> {tile}
+    %more = "cleave.add"(%s, %loaded) : ({tile}, {tile}) -> {tile}
+    %z = "cleave.add"(%more, %y) : ({tile}, tensor<f32, #cleave.dims<[]>>) -> {tile}
+    %i = "cleave.splat"(%column) : (index) -> tensor<i64, #cleave.dims<[]>>
+    %j = "cleave.cast"(%i) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
+    %u = "cleave.add"(%t, %j) : ({tile}, tensor<f32, #cleave.dims<[]>>) -> {tile}
+    %v = "cleave.add"(%u, %{other}) : ({tile}, {tile}) -> {tile}
+    %q = "cleave.add"(%p, %y) : ({tile}, tensor<f32, #cleave.dims<[]>>) -> {tile}
+    scf.yield %z, %v, %q : {tile}, {tile}, {tile}
   }}
-  "cleave.store"(%sum, %memory, %row, %column, %rows, %rows) {{operandSegmentSizes = array<i32: 1, 1, 2, 2>}}
-    : (tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>, tensor<?x?xf32, #cleave.dims<["m", "n"]>>,
-      index, index, index, index) -> ()
+  %some = "cleave.add"(%sums#0, %sums#1) : ({tile}, {tile}) -> {tile}
+  %sum = "cleave.add"(%some, %sums#2) : ({tile}, {tile}) -> {tile}
+  "cleave.store"(%sum, %written, %row, %column, %rows, %rows) {{operandSegmentSizes = array<i32: 1, 1, 2, 2>}}
+    : ({tile}, {memories}, index, index, index, index) -> ()
   return
 }}"""
 
 
+def bands(*, height: int = 16, columns: int = 40, elements: int = 16, **names: str) -> str:
+    tile, memories = f'tensor<{elements}x1xf32, #cleave.dims<["m={elements}", "n=1"]>>', MEMORIES
+    given = {"of": "row", "other": "nothing", "memory": "read", **names}
+    return BANDS.format(height=height, columns=columns, tile=tile, memories=memories, **given)
+
+
 @pytest.mark.parametrize(
-    ("of", "height", "kept"), [("row", 16, True), ("row", 24, False), ("column", 16, False), ("place", 16, False)]
+    ("options", "kept"),
+    [
+        ({}, 2),
+        ({"other": "s"}, 1),  # what is not kept needs one in each iteration
+        ({"height": 24}, 0),  # does not divide the number of blocks
+        ({"of": "column"}, 0),
+        ({"of": "place"}, 0),
+        ({"memory": "written"}, 0),
+        ({"elements": 2048}, 0),
+    ],
 )
-def test_what_the_next_tile_has_in_common(of: str, height: int, kept: bool) -> None:
-    """Of the two places the row, if bands divide the number of blocks; a tile's number is never the next one's."""
-    text = BANDS.format(of=of, height=height, columns=40)
-    assert len(_loops(text, ["rows", "columns"])) == (2 if kept else 1)
+def test_what_the_next_tile_has_in_common(options: dict[str, Any], kept: int) -> None:
+    """``kept``: how many of the three sums that the loop carries."""
+    text = bands(**options)
+    first, *others = _loops(text, ["rows", "columns"])
+    assert first.count("add") == 5
+    assert [each.count("add") for each in others] == ([0, 5 - {1: 1, 2: 3}[kept]] if kept else [])
     assert len(_loops(text, ["rows", "columns"], keep=False)) == 1
+
+
+def test_what_no_place_decides() -> None:
+    """A loop that is the same for all tiles has nothing that tells the first tile from others."""
+    text = bands(of="rows").replace("(%read, %row, %row,", "(%read, %rows, %rows,")
+    assert len(_loops(text, ["rows", "columns"])) == 1
 
 
 @pytest.mark.parametrize(("rows", "blocks"), [(64, 132), (64, 128), (32, 100), (16, 33), (16, 3), (48, 1), (16, 64)])
 def test_rounds_in_bands(rows: int, blocks: int) -> None:
     """Each tile is taken once, in as few rounds; a block has as many tiles of a row one after the other as is said."""
     columns = 24
-    text = BANDS.format(of="row", height=16, columns=columns)
+    text = bands(columns=columns)
     sizes = {"rows": rows, "columns": columns}
     shares = [taken(text, block, blocks, sizes) for block in range(blocks)]
     assert sorted(tile for share in shares for tile in share) == [(r, c) for r in range(rows) for c in range(columns)]
