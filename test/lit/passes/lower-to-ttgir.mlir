@@ -40,16 +40,16 @@ func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?
 // CHECK: "ttng.barrier_expect"{{.*}}size = 16384
 // CHECK-COUNT-2: "ttng.async_tma_copy_global_to_local"
 // CHECK: "ttng.wait_barrier"
-// CHECK: "ttng.barrier_expect"{{.*}}size = 32768
+// CHECK: "ttng.barrier_expect"{{.*}}size = 16384
 // CHECK-COUNT-1: "ttng.async_tma_copy_global_to_local"
 // CHECK-NOT: "ttng.async_tma_copy_global_to_local"
 // CHECK: "ttg.warp_return"
 // CHECK: requestedRegisters = array<i32: 240, 24>
-// CHECK: cleave.arguments = ["in:0", "in:1", "in:2", "size:m", "desc:0:0,1:64x64", "desc:1:0,1:64x256", "desc:2:0,1:64x256"]
+// CHECK: cleave.arguments = ["in:0", "in:1", "in:2", "size:m", "desc:0:0,1:64x64", "desc:1:0,1:64x128", "desc:2:0,1:64x128"]
 
 func.func @matmul(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, %arg1: tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>) -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>> attributes {cleave.alternative = "matmul"} {
   %0 = "cleave.alloc"() : () -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>>
-  call @matmul__k0(%arg0, %arg1, %0) {cleave.grid = ["ceildiv(m, 128)*ceildiv(n, 256)"]} : (tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>) -> ()
+  call @matmul__k0(%arg0, %arg1, %0) {cleave.grid = ["ceildiv(m, 128)*ceildiv(n, 128)"]} : (tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>) -> ()
   return %0 : tensor<?x4096xf16, #cleave.dims<["m", "n"]>>
 }
 func.func private @matmul__k0(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, %arg1: tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, %arg2: tensor<?x4096xf16, #cleave.dims<["m", "n"]>> {cleave.out}) attributes {cleave.descriptors, cleave.kernel, cleave.num_stages = 4 : i64, cleave.num_warps = 8 : i64} {
@@ -79,17 +79,17 @@ func.func private @matmul__k0(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>
   %15 = arith.divui %11, %10 : index
   %16 = arith.minsi %15, %c15 : index
   %17 = arith.muli %14, %c128 : index
-  %18 = arith.muli %16, %c256 : index
-  %19 = "cleave.constant"() {value = 0.000000e+00 : f32} : () -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
-  %20 = scf.for %arg3 = %c0 to %c4096 step %c64 iter_args(%arg4 = %19) -> (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) {
+  %18 = arith.muli %16, %c128 : index
+  %19 = "cleave.constant"() {value = 0.000000e+00 : f32} : () -> tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>
+  %20 = scf.for %arg3 = %c0 to %c4096 step %c64 iter_args(%arg4 = %19) -> (tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>) {
     %22 = "cleave.load"(%arg0, %17, %arg3, %1, %c4096) {fill = 0.000000e+00 : f16, in_bounds = ["k"], operandSegmentSizes = array<i32: 1, 2, 2>} : (tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, index, index, index, index) -> tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>
-    %23 = "cleave.load"(%arg1, %arg3, %18, %c4096, %c4096) {fill = 0.000000e+00 : f16, in_bounds = ["k", "n"], operandSegmentSizes = array<i32: 1, 2, 2>} : (tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, index, index, index, index) -> tensor<64x256xf16, #cleave.dims<["k=64", "n=256"]>>
-    %24 = "cleave.contract"(%22, %23) {over = ["k"]} : (tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>, tensor<64x256xf16, #cleave.dims<["k=64", "n=256"]>>) -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
-    %25 = "cleave.add"(%arg4, %24) : (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>, tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) -> tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
-    scf.yield %25 : tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>
+    %23 = "cleave.load"(%arg1, %arg3, %18, %c4096, %c4096) {fill = 0.000000e+00 : f16, in_bounds = ["k", "n"], operandSegmentSizes = array<i32: 1, 2, 2>} : (tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>, index, index, index, index) -> tensor<64x128xf16, #cleave.dims<["k=64", "n=128"]>>
+    %24 = "cleave.contract"(%22, %23) {over = ["k"]} : (tensor<128x64xf16, #cleave.dims<["m=128", "k=64"]>>, tensor<64x128xf16, #cleave.dims<["k=64", "n=128"]>>) -> tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>
+    %25 = "cleave.add"(%arg4, %24) : (tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>, tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>) -> tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>
+    scf.yield %25 : tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>
   }
-  %21 = "cleave.cast"(%20) : (tensor<128x256xf32, #cleave.dims<["m=128", "n=256"]>>) -> tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>
-  "cleave.store"(%21, %arg2, %17, %18, %1, %c4096) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (tensor<128x256xf16, #cleave.dims<["m=128", "n=256"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
+  %21 = "cleave.cast"(%20) : (tensor<128x128xf32, #cleave.dims<["m=128", "n=128"]>>) -> tensor<128x128xf16, #cleave.dims<["m=128", "n=128"]>>
+  "cleave.store"(%21, %arg2, %17, %18, %1, %c4096) {in_bounds = ["n"], operandSegmentSizes = array<i32: 1, 1, 2, 2>} : (tensor<128x128xf16, #cleave.dims<["m=128", "n=128"]>>, tensor<?x4096xf16, #cleave.dims<["m", "n"]>>, index, index, index, index) -> ()
   return
 }
 
