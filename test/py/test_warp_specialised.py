@@ -149,7 +149,7 @@ def _label(value: Graph | Mapping[str, int]) -> str:
 
 @pytest.mark.parametrize(("graph", "sizes"), [(g, s) for g, runs in RIGHT for s in runs], ids=_label)
 def test_numbers(graph: Graph, sizes: dict[str, int]) -> None:
-    for stages in (2, 3):  # of which products run on with three
+    for stages in (2, 4):  # of which products run on with four
         _, kernels, _ = lowered(graph, stages=stages)
         assert all(TTGIR_TARGET in kernel.text for kernel in kernels)
         assert run(graph, {kernel.name: kernel.text for kernel in kernels}, sizes, stages) < 1e-2
@@ -180,7 +180,7 @@ FAULTS: list[tuple[str, Callable[[str], str], str]] = [
 @pytest.mark.parametrize(("fault", "message"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
 def test_faults_are_found(fault: Callable[[str], str], message: str) -> None:
     graph = matmul()
-    plan, (kernel,), _ = lowered(graph, stages=3)
+    plan, (kernel,), _ = lowered(graph, stages=4)
     text = fault(kernel.text)
     assert text != kernel.text
     outcomes = [_outcome(graph, plan, text, seed) for seed in range(3)]
@@ -259,7 +259,7 @@ def test_another_architecture_is_refused() -> None:
 @pytest.mark.parametrize("graph", [matmul(), chain("n=256")], ids=_label)
 def test_ptx(graph: Graph) -> None:
     """Two warpgroups of consumers and a producer, no spills, nothing that ptxas remarks on."""
-    _, kernels, _ = lowered(graph, stages=3)
+    _, kernels, _ = lowered(graph, stages=4)
     (found,) = compile_many([kernel.request(SM_90) for kernel in kernels])
     assert not isinstance(found, CleaveError)
     assert (found.num_warps, found.spills, found.notes) == (12, 0, ())
