@@ -13,8 +13,8 @@ from cleave.lowering.loop_plan import are_movable, plan_of
 from cleave.lowering.rings import slot_before
 
 RUN_ON_STAGES = 4
-"""Of rings of which products may hold two stages at a time. With three of them RMSNorm with a product (256 and 1024 rows)
-and SwiGLU (256) take 6 to 8 % longer so on an H200, with 2048 and 4096 rows 0 to 2 % less."""
+"""Of rings of which products may hold two stages at a time. With three of them RMSNorm with a product (256 and 1024
+rows) and SwiGLU (256) take 6 to 8 % longer so on an H200, with 2048 and 4096 rows 0 to 2 % less."""
 
 
 def nested(consumer: Consumer, op: ir.Operation) -> None:

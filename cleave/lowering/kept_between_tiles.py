@@ -191,7 +191,8 @@ class Kept:
         loop, inside = _new_loop([low, high, step], starts)
         for each in self.loop.attributes:
             loop.attributes[each.name] = each.attr
-        values = dict(zip([index, *(arguments[number] for number in self.rest)], inside.arguments, strict=True))
+        given = zip([index, *(arguments[number] for number in self.rest)], inside.arguments, strict=True)
+        values: dict[ir.Value, ir.Value] = {**dict(given)}
         with ir.InsertionPoint(inside):
             new = _copied(self.needed, values)
             ir.Operation.create("scf.yield", [], [new.get(yielded[number], yielded[number]) for number in self.rest])
@@ -209,7 +210,7 @@ def _kept(loop: _Loop, body: Sequence[ir.Operation], depends: _Dependence, stays
     places = depends.of_all(results)
     if not places or all(op in needed for number in shared for op in loop.needs[number][0]):
         return None
-    made = _made_of(results, body, depends, places)
+    made = _made_of(results, list(body)[list(body).index(loop.op) + 1 :], depends, places)
     if not made.values or not all(map(_is_kept, made.values)):
         return None
     return Kept(loop.op, [value for value in depends.places if value in places], made, rest, needed)
@@ -223,9 +224,10 @@ class _Made:
     values: Sequence[ir.Value]
 
 
-def _made_of(results: Sequence[ir.Value], body: Sequence[ir.Operation], depends: _Dependence, places: Places) -> _Made:
-    """The tiles that follow from these results and from the same places."""
-    behind = list(body)[list(body).index(_owner(results[0])) + 1 :]
+def _made_of(
+    results: Sequence[ir.Value], behind: Sequence[ir.Operation], depends: _Dependence, places: Places
+) -> _Made:
+    """The tiles that follow from these results, among the ops ``behind`` their loop, and from the same places."""
     ready, late = set(results), {result for op in behind for result in op.results}
     movable: list[ir.Operation] = []
     for op in behind:
