@@ -96,8 +96,12 @@ class KernelBuilder:
                 function = tt.create("tt.func", [], [], self._function_attributes(), regions=1)
             block = ir.Block.create_at_start(function.regions[0], [])
             self.arguments = _Arguments(block)
-            self._body(block)
-            self._finish(module, function)
+            try:
+                self._body(block)
+                self._finish(module, function)
+            except CleaveError:
+                module.erase()
+                raise
         return module
 
     def _function_attributes(self) -> dict[str, ir.Attribute]:

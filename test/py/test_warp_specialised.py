@@ -250,6 +250,16 @@ def test_what_has_no_such_form_says_why() -> None:
     assert "is lowered to TTIR: a product of" in remark
 
 
+def test_of_forms_that_are_refused_nothing_is_left() -> None:
+    """Half of one, that of consumers which exchange what they multiply, stood beside the kernel."""
+    b = GraphBuilder("chained")
+    q, k, v = b.input("m d=64", "f32"), b.input("n d", "f32"), b.input("n d", "f32")
+    graph = b.build(b.contract(b.exp(b.contract(q, k, over=["d"])), v, over=["n"]))
+    _, kernels, remarks = lowered(graph)
+    assert [kernel.name for kernel in kernels] == ["chained__k0"] and len(remarks) == 1
+    assert run(graph, {"chained__k0": kernels[0].text}, {"m": 40, "n": 70}, 0) < 1e-5
+
+
 def test_another_architecture_is_refused() -> None:
     _, (kernel,), _ = lowered(matmul())
     with pytest.raises(CleaveError, match="warp-specialised for sm_90"):
