@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from children import Json
 from cost_measure import REFERENCES
-from gpu_runs import Json, errors, launch, normal_inputs, poisoned, program_of, stream, unpoisoned
+from gpu_runs import errors, launch, normal_inputs, poisoned, program_of, stream, unpoisoned
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Call

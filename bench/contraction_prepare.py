@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contraction_cases import CASES, SUBJECTS, Case
-from lowered_programs import ARCH, lower, metadata, unfit
+from lowered_programs import ARCH, exit_status, lower, metadata, unfit
 
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, compile_many
@@ -40,7 +40,7 @@ def prepare(out: Path, workers: int) -> int:
                 described.append(entry)
     subjects = {name: {"shapes": s.shapes, "flops": s.flops, "reference": s.reference} for name, s in SUBJECTS.items()}
     (out / "cases.json").write_text(json.dumps({"subjects": subjects, "cases": described}))
-    return 0
+    return exit_status(described)
 
 
 def _written(

@@ -13,20 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from gpu_runs import (
-    Json,
-    append_row,
-    errors,
-    launch,
-    normal_inputs,
-    poisoned,
-    program_of,
-    rows_of,
-    run_in_children,
-    skipped,
-    stream,
-    unpoisoned,
-)  # fmt: skip
+from children import Json, append_row, rows_of, run_in_children, skipped
+from gpu_runs import errors, launch, normal_inputs, poisoned, program_of, stream, unpoisoned
 
 from cleave.errors import CleaveError
 from cleave.tuner.timing import Timer

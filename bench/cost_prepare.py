@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_cases import Choice, Subject, chosen, pairs, subjects
-from lowered_programs import ARCH, lower, metadata, unfit
+from lowered_programs import ARCH, exit_status, lower, metadata, unfit
 
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import Compiled, Options, Request, submit
@@ -74,7 +74,7 @@ def prepare(out: Path, only: str, seconds: float, workers: int) -> int:
     )
     for text in sorted(set(refused)):
         print(f"REFUSED {text}")
-    return 0
+    return exit_status(programs)
 
 
 def _lowered(subject: Subject) -> list[Lowered]:

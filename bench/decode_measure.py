@@ -13,20 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from children import Json, append_row, rows_of, run_in_children, skipped
 from cost_measure import REFERENCES, TOLERANCE
-from gpu_runs import (
-    Json,
-    append_row,
-    errors,
-    launch,
-    normal_inputs,
-    poisoned,
-    rows_of,
-    run_in_children,
-    skipped,
-    stream,
-    unpoisoned,
-)  # fmt: skip
+from gpu_runs import errors, launch, normal_inputs, poisoned, stream, unpoisoned
 from torch.nn import functional
 
 from cleave.errors import CleaveError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decode_cases import Choice, Workload, chosen, workloads
-from lowered_programs import lower
+from lowered_programs import exit_status, lower
 
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule
@@ -30,7 +30,7 @@ def prepare_cases(out: Path, only: str) -> int:
                 programs += [entry] if entry else []
             print(f"{workload.name} {workload.rows}: {len(programs)} programs so far", flush=True)
         archive.writestr("cases.json", json.dumps(programs))
-    return 0
+    return exit_status(programs)
 
 
 def _entry(key: str, workload: Workload, choice: Choice, archive: zipfile.ZipFile) -> Json | None:

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from device_cases import Sizes, Subject, subjects
-from lowered_programs import ARCH, lower, metadata, unfit
+from lowered_programs import ARCH, exit_status, lower, metadata, unfit
 
 from cleave.bindings import context, ir
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
-from cleave.lowering.compile_ttir import compile_many
+from cleave.lowering.compile_ttir import Compiled, submit
 from cleave.lowering.emit import KernelModule
 from cleave.lowering.lower_to_triton import LowerToTriton
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.workers import Workers
+from cleave.passes.diagnostics import collecting
 from cleave.passes.graph_io import from_graph
 from cleave.reference import run
-from cleave.runtime.launch_plan import LaunchPlan
 from cleave.schedule.scheduler import Scheduled, ScheduleOptions, schedule
 from cleave.schedule.target import target_named
 from cleave.schedule.tile_program import TileProgram
 
+TARGET = Target.parse(ARCH)
 CARRIED = 2_000_000
 """Elements of an op up to which a run's reference is computed here."""
 
@@ -40,60 +44,104 @@ NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
 
 @dataclass(frozen=True)
 class Lowered:
-    """A schedule of a subject, as far as this process takes it."""
+    """A schedule of a subject, as far as the process that found it takes it."""
 
     key: str
-    subject: Subject
-    plan: LaunchPlan
+    plan: dict[str, Any]
     kernels: Sequence[KernelModule]
     tilings: Sequence[str]
 
 
-def prepare_cases(out: Path, only: str, schedules: int, workers: int, warp_specialised: bool) -> int:
-    """Write ``cases.json``, the cubins and the carried references to ``out``.
+@dataclass
+class Prepared:
+    """What one process found of a subject; ``remarks`` say why kernels have no warp-specialised form."""
 
-    ``warp_specialised``: only programs with kernels in that form, which all have that can.
+    subject: str
+    lowered: list[Lowered] = field(default_factory=list[Lowered])
+    data: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    problem: str = ""
+    remarks: dict[str, None] = field(default_factory=dict[str, None])
+
+    def __str__(self) -> str:
+        why = self.problem or ("" if self.lowered else next(iter(self.remarks), ""))
+        return f"{self.subject}: {len(self.lowered)} schedules" + (why and f", {why}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be prepared, of each subject ``schedules`` for each hint.
+
+    ``warp_specialised``: only programs with kernels in that form, which all have that can. No subject is begun after
+    ``deadline``, on the monotonic clock.
     """
+
+    out: Path
+    schedules: int
+    warp_specialised: bool
+    deadline: float
+
+
+def prepare_cases(out: Path, only: str, schedules: int, workers: int, warp_specialised: bool, seconds: float) -> int:
+    """Write ``cases.json``, the cubins and the carried references to ``out``; 1 if there is a problem or no program."""
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = [subject for subject in subjects() if only in subject.name]
-    problems: list[str] = []
-    lowered: list[Lowered] = []
-    for subject in chosen:
-        try:
-            lowered += _lowered(subject, schedules, warp_specialised)
-        except CleaveError as error:
-            problems.append(f"{subject.name}: {error}")
-    print(f"{len(chosen)} subjects, {len(lowered)} schedules, {time.monotonic() - started:.0f} s", flush=True)
-    programs = _compile(lowered, out, workers, problems)
-    data = [entry for subject in chosen for entry in _datasets(subject, out)]
+    names = [subject.name for subject in subjects() if only in subject.name]
+    wanted = Wanted(out, schedules, warp_specialised, started + seconds)
+    found: list[Prepared] = []
+    kernels: list[tuple[Lowered, KernelModule, Future[Compiled]]] = []
+    # A process has the state of Triton's compiler and of MLIR, which a fork would share.
+    context = multiprocessing.get_context("spawn")
+    with Workers(workers) as compilers, ProcessPoolExecutor(workers, context) as processes:
+        for prepared in processes.map(partial(_prepared, wanted), names):
+            print(f"{time.monotonic() - started:.0f} s, {prepared}", flush=True)
+            found.append(prepared)
+            for entry in prepared.lowered:
+                kernels += [(entry, each, submit(compilers, each.request(TARGET))) for each in entry.kernels]
+    problems = [f"{each.subject}: {each.problem}" for each in found if each.problem]
+    programs = _written(found, kernels, out, problems)
+    used = {program["subject"] for program in programs}
+    data = [entry for each in found if each.subject in used for entry in each.data]
     cases = {"arch": ARCH, "programs": programs, "data": data, "problems": problems}
     (out / "cases.json").write_text(json.dumps(cases))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     took = time.monotonic() - started
     print(f"{len(programs)} programs, {len(data)} sets of inputs, {size / 1e6:.1f} MB, {took:.0f} s")
-    for problem in problems:
-        print(f"PROBLEM {problem}")
-    return 1 if problems else 0
+    return exit_status(programs, problems)
 
 
 # --- schedules -------------------------------------------------------------------------------------------------------
 
 
-def _lowered(subject: Subject, schedules: int, warp_specialised: bool) -> Iterator[Lowered]:
+def _prepared(wanted: Wanted, name: str) -> Prepared:
+    """Schedules of a subject, and inputs for their programs if there are any; in a process of its own."""
+    found = Prepared(name)
+    if time.monotonic() > wanted.deadline:
+        found.problem = "not begun, no time is left"
+        return found
+    subject = next(subject for subject in subjects() if subject.name == name)
+    try:
+        with collecting(lambda remark: found.remarks.setdefault(remark.message)):
+            found.lowered += _lowered(subject, wanted)
+        found.data += _datasets(subject, wanted.out) if found.lowered else ()
+    except Exception as error:  # the other subjects are prepared; one of IR objects could not even leave this process
+        found.problem = str(error) if isinstance(error, CleaveError) else f"{type(error).__name__}: {error}"
+    return found
+
+
+def _lowered(subject: Subject, wanted: Wanted) -> Iterator[Lowered]:
     """Different schedules of a subject: for each hint the chosen one and others that fit, over the whole range."""
     seen: set[str] = set()
     for hint in subject.hints:
         scheduled = schedule(subject.graph.deduplicated(), ScheduleOptions(sizes=hint))
-        for number in range(schedules):
-            program, tilings = _alternative(scheduled, number / max(1, schedules))
+        for number in range(wanted.schedules):
+            program, tilings = _alternative(scheduled, number / max(1, wanted.schedules))
             if str(tilings) in seen:
                 continue
             seen.add(str(tilings))
             key = f"{subject.name}.{len(seen)}"
-            plan, kernels = lower(program, LowerToTtgir() if warp_specialised else LowerToTriton())
-            if not warp_specialised or any(TTGIR_TARGET in kernel.text for kernel in kernels):
-                yield Lowered(key, subject, plan, kernels, tilings)
+            plan, kernels = lower(program, LowerToTtgir() if wanted.warp_specialised else LowerToTriton())
+            if not wanted.warp_specialised or any(TTGIR_TARGET in kernel.text for kernel in kernels):
+                yield Lowered(key, plan.to_json(), kernels, tilings)
 
 
 def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[str]]:
@@ -112,35 +160,41 @@ def _alternative(scheduled: Scheduled, share: float) -> tuple[TileProgram, list[
 # --- binaries --------------------------------------------------------------------------------------------------------
 
 
-def _compile(lowered: Sequence[Lowered], out: Path, workers: int, problems: list[str]) -> list[dict[str, Any]]:
-    target = Target.parse(ARCH)
-    kernels = [(entry, kernel) for entry in lowered for kernel in entry.kernels]
-    with Workers(workers) as pool:
-        outcomes = compile_many([kernel.request(target) for _, kernel in kernels], pool)
+def _written(
+    found: Sequence[Prepared],
+    kernels: Sequence[tuple[Lowered, KernelModule, Future[Compiled]]],
+    out: Path,
+    problems: list[str],
+) -> list[dict[str, Any]]:
+    """The programs of which all kernels are compiled, and these in archives."""
     compiled: dict[str, list[dict[str, Any]]] = {}
     refused: set[str] = set()
     archive = zipfile.ZipFile(out / "cubins.zip", "w", zipfile.ZIP_DEFLATED)
     texts = zipfile.ZipFile(out.parent / "ttir.zip", "w", zipfile.ZIP_DEFLATED)
-    for (entry, kernel), outcome in zip(kernels, outcomes, strict=True):
-        problem = str(outcome) if isinstance(outcome, CleaveError) else unfit(outcome, kernel)
-        if problem or isinstance(outcome, CleaveError):
-            problems.append(f"{entry.key} {kernel.name} {entry.tilings}: {problem}")
-            refused.add(entry.key)
-            continue
-        path = f"{entry.key}.{kernel.name}"
-        archive.writestr(path, outcome.cubin or b"")
-        texts.writestr(path, kernel.text)
-        compiled.setdefault(entry.key, []).append(metadata(outcome, path))
-    archive.close()
-    texts.close()
-    return [_program(entry, compiled[entry.key]) for entry in lowered if entry.key not in refused]
-
-
-def _program(entry: Lowered, kernels: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "key": entry.key, "subject": entry.subject.name, "plan": entry.plan.to_json(), "kernels": kernels,
-        "tilings": list(entry.tilings),
-    }  # fmt: skip
+    with archive, texts:
+        for entry, kernel, future in kernels:
+            try:
+                binary = future.result()
+                problem = unfit(binary, kernel)
+            except CleaveError as error:
+                binary, problem = None, str(error)
+            if problem or binary is None:
+                problems.append(f"{entry.key} {kernel.name} {entry.tilings}: {problem}")
+                refused.add(entry.key)
+                continue
+            path = f"{entry.key}.{kernel.name}"
+            archive.writestr(path, binary.cubin or b"")
+            texts.writestr(path, kernel.text)
+            compiled.setdefault(entry.key, []).append(metadata(binary, path))
+    return [
+        {
+            "key": entry.key, "subject": each.subject, "plan": entry.plan, "kernels": compiled[entry.key],
+            "tilings": list(entry.tilings),
+        }
+        for each in found
+        for entry in each.lowered
+        if entry.key not in refused
+    ]  # fmt: skip
 
 
 # --- inputs and references --------------------------------------------------------------------------------------------

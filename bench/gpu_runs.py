@@ -1,29 +1,21 @@
-"""What the scripts that measure on a GPU share: programs from files, inputs, errors, and runs that outlive a crash."""
+"""What the scripts that measure on a GPU share: programs from files, inputs, errors."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
-import time
 import zipfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
+from children import Json
 
 from cleave.runtime.cuda import Call, Kernel, Program
 from cleave.runtime.descriptors import Box
 from cleave.runtime.launch_plan import LaunchPlan
 
-Json = dict[str, Any]
 TORCH = {
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i1": torch.bool, "i32": torch.int32,
 }  # fmt: skip
-RESTARTS = 8
 
 
 def poisoned(shape: Sequence[int], dtype: str) -> torch.Tensor:
@@ -80,44 +72,3 @@ def normal_inputs(shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
     values = [torch.randn(*shape, generator=generator, device="cuda") for shape in shapes]
     scaled = [x / math.sqrt(x.shape[0]) if index and x.ndim == 2 else x for index, x in enumerate(values)]
     return [x.half() for x in scaled]
-
-
-def run_in_children(script: str, arguments: Sequence[Path], out: Path, seconds: float) -> None:
-    """Run the script with the arguments and the seconds left; where it dies or hangs, again, as often as there is time.
-
-    It writes what it is at to ``out / "now"``; what it was at when it died stands in ``out / "skipped"`` from then on.
-    """
-    deadline = time.monotonic() + seconds
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, script, *map(str, arguments)]
-    for _ in range(RESTARTS):
-        left = deadline - time.monotonic()
-        if left < 5:
-            return
-        try:
-            seconds_left = f"{left - 3:.0f}"
-            status = subprocess.run([*command, seconds_left], timeout=left, check=False, env=environment).returncode
-        except subprocess.TimeoutExpired:
-            status = 124
-        if status == 0:
-            return
-        current = (out / "now").read_text()
-        with (out / "skipped").open("a") as file:
-            file.write(current + "\n")
-        print(f"CRASH {current}: exit status {status}", flush=True)
-
-
-def skipped(out: Path) -> set[str]:
-    """What earlier children died at."""
-    path = out / "skipped"
-    return set(path.read_text().splitlines()) if path.exists() else set()
-
-
-def rows_of(path: Path) -> list[Json]:
-    """The rows of a JSONL file, none if it is not there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def append_row(path: Path, row: Json) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from cleave.bindings import context, ir
@@ -45,3 +47,12 @@ def metadata(kernel: Compiled, path: str) -> dict[str, Any]:
         "boxes": [(box.extents, box.swizzle) for box in kernel.boxes],
         "seconds": sum(kernel.seconds.values()), "notes": kernel.notes, "wgmma": kernel.ptx.count("wgmma.mma_async"),
     }  # fmt: skip
+
+
+def exit_status(programs: Sequence[Any], problems: Sequence[str] = ()) -> int:
+    """Of a preparation, whose ``problems`` are printed: 1 if there are any, or if it prepared nothing."""
+    for problem in problems:
+        print(f"PROBLEM {problem}", file=sys.stderr)
+    if not programs:
+        print("PROBLEM no program was prepared: there is nothing to run", file=sys.stderr)
+    return 0 if programs and not problems else 1

@@ -22,6 +22,7 @@ from cleave.errors import CleaveError
 
 TRIES = 3
 """Pools of processes that are made: one in which a process dies makes no more packages."""
+NOT_BEGUN = "not begun"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def prepared(job: Job) -> str:
     """Make one package; what came of it in a line."""
     started = time.monotonic()
     if started > job.deadline:
-        return f"{job}: not begun, no time is left"
+        return f"{job}: {NOT_BEGUN}, no time is left"
     try:
         package = _made(job)
         package.save(job.path)

@@ -158,10 +158,10 @@ def _ablations(parsed: argparse.Namespace) -> list[str]:
 
 
 def _prepare(parsed: argparse.Namespace) -> int:
-    from cleave.bench.prepare import prepare
+    from cleave.bench.prepare import NOT_BEGUN, prepare
     from cleave.schedule.target import target_named
 
-    chosen, refused = _chosen(parsed.only), 0
+    chosen, lines = _chosen(parsed.only), list[str]()
     target_named(parsed.target)
     labels = dict.fromkeys(label for subgraph in chosen for label in subgraph.shapes)
     if not any(parsed.shapes in label for label in labels):
@@ -184,8 +184,10 @@ def _prepare(parsed: argparse.Namespace) -> int:
         print(f"without a shape that contains '{parsed.shapes}': {', '.join(without)}", file=sys.stderr)
     for line in done:
         print(line, flush=True)
-        refused += "REFUSED" in line
-    return int(refused > 0)
+        lines.append(line)
+    if lines and all(NOT_BEGUN in line for line in lines):
+        raise CleaveError(f"no package was made in {parsed.seconds:g} s", notes=("--seconds says how long to go on",))
+    return int(any("REFUSED" in line for line in lines))
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -253,6 +253,11 @@ def test_the_heaviest_are_prepared_first_and_none_when_time_is_over(tmp_path: Pa
     assert [line.split()[0] for line in lines] == ["qknorm_gqa", "mha_d64"]
 
 
+def test_a_preparation_of_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", str(tmp_path), "--only", "matmul", "--shapes", "decode_16", "--seconds", "0"]) == 1
+    assert "no package was made in 0 s" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("dying", [1, 9])
 def test_a_process_that_dies_takes_no_other_package_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dying: int
