@@ -399,6 +399,6 @@ def test_a_run_on_two_gpus(measured: bool, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_subgraphs_without_such_a_shape_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", str(tmp_path), "--only", "softmax,lora", "--shapes", "decode_16", "--seconds=0"]) == 0
+    assert main(["prepare", str(tmp_path), "--only", "softmax,lora", "--shapes", "decode_16", "--seconds=0"]) == 1
     found = capsys.readouterr()
-    assert found.err == "without a shape that contains 'decode_16': softmax\n" and found.out.startswith("lora")
+    assert found.err.startswith("without a shape that contains 'decode_16': softmax\n") and found.out.startswith("lora")
