@@ -37,7 +37,7 @@ class Budget:
     repeated: int
 
 
-_ENTRY, _TILES, _REPEATED = {1: 128, 2: 168, 3: 128}, {1: 200, 2: 200, 3: 120}, {1: 176, 2: 176, 3: 120}
+_ENTRY, _TILES, _REPEATED = {1: 128, 2: 168, 3: 128}, {1: 200, 2: 208, 3: 120}, {1: 176, 2: 176, 3: 120}
 """By consumers; tiles' where the producer is one warp."""
 
 

@@ -71,7 +71,7 @@ def _loop(inside: Sequence[ir.Operation], grid: Sequence[Size], keep: bool) -> N
     rounds = (_RoundsInBands if kept else _Rounds)(first.results[0], tiles)
     starts = [start for each in kept for start in each.starts()]
     types = [start.type for start in starts]
-    loop = ir.Operation.create("scf.for", types, [constant(0), rounds.end(), rounds.blocks, *starts], regions=1)
+    loop = ir.Operation.create("scf.for", types, [constant(0), rounds.count(), constant(1), *starts], regions=1)
     body = ir.Block.create_at_start(loop.regions[0], [index, *types])
     number, *before = body.arguments
     with ir.InsertionPoint(body):
@@ -91,29 +91,32 @@ def _loop(inside: Sequence[ir.Operation], grid: Sequence[Size], keep: bool) -> N
 
 
 class _Rounds:
-    """Of so many ``tiles``, for one block: which it takes in the round whose first tile is ``start``."""
+    """Of so many ``tiles``, for one block: which it takes in each round.
+
+    Consumers wait for these numbers at each tile: they are of 32 bits, of which divisions take less.
+    """
 
     def __init__(self, block: ir.Value, tiles: ir.Value) -> None:
         self.block, self.tiles, self.blocks = block, tiles, extent(BLOCK_COUNT)
         last = arith("subi", self.blocks, constant(1))
-        self.turned = arith("subi", last, arith("minsi", block, last))  # its place in every other round
+        self.turned = _less(last, arith("minsi", block, last))  # its place in every other round
 
-    def place(self, start: ir.Value) -> ir.Value:
-        """How far behind ``start``."""
-        odd = arith("remui", arith("divui", start, self.blocks), constant(2))
+    def place(self, number: ir.Value) -> ir.Value:
+        """Among the tiles of a round."""
+        odd = arith("remui", number, constant(2))
         even = arith("subi", constant(1), odd)
         return arith("addi", arith("muli", odd, self.turned), arith("muli", even, self.block))
 
-    def tile(self, start: ir.Value) -> ir.Value:
-        """The remainder is the number itself; it says that there is such a tile."""
-        return arith("remui", arith("addi", start, self.place(start)), self.tiles)
+    def tile(self, number: ir.Value) -> ir.Value:
+        """The remainder is the number itself; it says that there is such a tile, and the minimum that it is small."""
+        tile = arith("addi", arith("muli", number, self.blocks), self.place(number))
+        return arith("remui", arith("minsi", tile, constant(_MOST_TILES)), self.tiles)
 
-    def end(self) -> ir.Value:
-        """Where the rounds end for this block: the last one has tiles for some blocks only."""
+    def count(self) -> ir.Value:
+        """How many rounds have a tile for this block: the last one has for some only."""
+        whole = arith("divui", self.tiles, self.blocks)
         rest = arith("remui", self.tiles, self.blocks)
-        whole = arith("subi", self.tiles, rest)
-        more = arith("maxsi", arith("subi", rest, self.place(whole)), constant(0))
-        return arith("addi", whole, arith("minsi", more, constant(1)))
+        return arith("addi", whole, arith("minsi", _less(rest, self.place(whole)), constant(1)))
 
 
 class _RoundsInBands(_Rounds):
@@ -123,21 +126,25 @@ class _RoundsInBands(_Rounds):
     def __init__(self, block: ir.Value, tiles: ir.Value) -> None:
         self.block, self.tiles = block, tiles
         every = extent(BLOCK_COUNT)
-        fewer = arith("maxsi", arith("subi", every, arith("remui", every, constant(_BAND))), constant(1))
-        more_rounds = arith("subi", self._rounds(fewer), self._rounds(every))
-        left_out = arith("subi", every, fewer)
-        self.blocks = arith("addi", fewer, arith("muli", left_out, arith("minsi", more_rounds, constant(1))))
+        left_out = arith("remui", every, constant(_BAND))
+        fewer = arith("maxsi", arith("subi", every, left_out), constant(1))
+        more_rounds = _less(self._rounds(fewer), self._rounds(every))
+        self.blocks = arith("addi", fewer, arith("muli", _less(every, fewer), arith("minsi", more_rounds, constant(1))))
 
     def _rounds(self, blocks: ir.Value) -> ir.Value:
         return arith("divui", arith("addi", self.tiles, arith("subi", blocks, constant(1))), blocks)
 
-    def place(self, start: ir.Value) -> ir.Value:
+    def place(self, number: ir.Value) -> ir.Value:
         return self.block
 
-    def end(self) -> ir.Value:
-        """At 0 for blocks that have no tiles."""
-        has_tiles = arith("minsi", arith("maxsi", arith("subi", self.blocks, self.block), constant(0)), constant(1))
-        return arith("muli", super().end(), has_tiles)
+    def count(self) -> ir.Value:
+        """None for blocks that have no tiles."""
+        return arith("muli", super().count(), arith("minsi", _less(self.blocks, self.block), constant(1)))
+
+
+def _less(a: ir.Value, b: ir.Value) -> ir.Value:
+    """a − b where that is more than 0, else 0."""
+    return arith("maxsi", arith("subi", a, b), constant(0))
 
 
 def _places(tile: ir.Value, grid: Sequence[Size]) -> list[ir.Value]:

@@ -36,7 +36,7 @@ from cleave.lowering.kernel_builder import (
 from cleave.lowering.loop_plan import goes_on
 from cleave.lowering.masks_first import put_masks_first
 from cleave.lowering.meeting import multiplies_behind
-from cleave.lowering.outgoing import STORE, outgoing_of
+from cleave.lowering.outgoing import PIECES, STORE, outgoing_of, store_in_pieces
 from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Copying, Producer, Row, following
 from cleave.lowering.register_layouts import Layouts, is_tile, resident_values
@@ -113,13 +113,16 @@ def _module(func: ir.Operation, around: Surroundings, divided: Division, form: F
     if not form.stored_by_copies:
         return _Module(func, around, divided, form)
     plain = _Module(func, around, divided, replace(form, stored_by_copies=False))
-    try:
-        found = _Module(func, around, divided, form)
-    except CleaveError:
-        return plain
-    better, other = (found, plain) if found.stages >= min(_STAGES, plain.stages) else (plain, found)
-    other.erase()
-    return better
+    for pieces in PIECES:
+        try:
+            found = _Module(func, around, divided, form, pieces)
+        except CleaveError:
+            continue
+        if found.stages >= min(_STAGES, plain.stages):
+            plain.erase()
+            return found
+        found.erase()
+    return plain
 
 
 def _with_facts(part: ir.Operation, around: Surroundings) -> Surroundings:
@@ -160,7 +163,11 @@ class _Argument:
 class _Module:
     """The kernel divided in one way; until ``erase`` the TTIR of any part stands beside it."""
 
-    def __init__(self, func: ir.Operation, around: Surroundings, divided: Division, form: Form) -> None:
+    def __init__(
+        self, func: ir.Operation, around: Surroundings, divided: Division, form: Form, pieces: int = 1
+    ) -> None:
+        """``pieces``: in which results are stored by copies."""
+        self.pieces = pieces
         self.divided, self.form = divided, replace(form, persistent=form.persistent and bool(around.grid))
         with func.location:
             self.func, self.source = _part(func, around, divided, self.form)
@@ -178,7 +185,10 @@ class _Module:
         divided = self.divided
         self.function = self.source.regions[0].blocks[0].operations[0].operation
         self.block: ir.Block = self.function.regions[0].blocks[0]
-        self.arguments = list(self._arguments())
+        texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])
+        if self.pieces > 1:
+            texts = store_in_pieces(self.function, texts, self.pieces)
+        self.arguments = list(self._arguments(texts))
         self.first = next((a.value for a in self.arguments if a.text == f"size:{FIRST}"), None)
         self.rows: dict[ir.Value, Row] = {}
         described = self._described()
@@ -201,9 +211,11 @@ class _Module:
         capacity = Target.parse(_ARCHITECTURE).shared_per_block // BLOCKS[divided.parts]
         capacity -= RESERVED_EXCHANGING if exchanges else RESERVED
         self.sent = list(dict.fromkeys(out for _, out in stores))
-        capacity -= sum(out.bytes + ALIGNMENT for out in self.sent) + sum(each.bytes for each in self.exchanged)
+        # buffers that are multiples of it leave no gaps: what little room pieces need is not given to these
+        padding = 0 if exchanges or self.pieces > 1 else ALIGNMENT
+        capacity -= sum(out.bytes + padding for out in self.sent) + sum(each.bytes for each in self.exchanged)
         sharing = Sharing(parts, dict.fromkeys(self.vectors, THREADS))
-        self.rings = rings_of(self.loads, sharing, capacity, 0 if exchanges else ALIGNMENT)
+        self.rings = rings_of(self.loads, sharing, capacity, padding)
         self.budget = self._budget()
         if max((_carried(op) for op in ops), default=0) > self.budget.tiles:
             raise CleaveError("what its loops carry is too much for the registers of the warpgroups")
@@ -260,8 +272,7 @@ class _Module:
         wanted = self.form.in_turn and parts > 1
         return parts if wanted and any(takes_turns(loop, self.resident) for loop in rotated) else 0
 
-    def _arguments(self) -> Iterator[_Argument]:
-        texts = cleave.plain("strings", self.source.attributes[ARGUMENTS])
+    def _arguments(self, texts: Sequence[str]) -> Iterator[_Argument]:
         hints = ir.ArrayAttr(self.function.attributes["arg_attrs"])
         for text, value, hint in zip(texts, self.block.arguments, hints, strict=True):
             yield _Argument(text, value, hint)

@@ -53,7 +53,7 @@ LIBRARY = 3
 BOTH = 4
 """Of so many candidates one is there as two launches and as one, where its second launch can be part of the first."""
 IN_TWO_FORMS = 5
-"""Of so many candidates one that is warp-specialised is there in another form (``BESIDE_THE_USUAL``), too; of two at
+"""Of so many candidates one that is warp-specialised is there in other forms (``BESIDE_THE_USUAL``), too; of two at
 least."""
 ONE_LAUNCH = ", in one launch"
 LIKE_KERNELS, LIKE_TILES = 1.02, 1.15
@@ -240,7 +240,7 @@ def variants(
     compiler refuses or that do not fit are left out. ``pass_`` has the options. CleaveError if none is left.
 
     Of two or more the first warp-specialised ones that are not refused, one in ``IN_TWO_FORMS`` of all, are there in
-    another form, too (``BESIDE_THE_USUAL``). ``ablations``: the first one is there without each part of its form.
+    other forms, too (``BESIDE_THE_USUAL``). ``ablations``: the first one is there without each part of its form.
     ``library``: some have plain products made by a library.
     """
     options = pass_.options
@@ -253,7 +253,7 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        further = [[BESIDE_THE_USUAL]] * (-(-count // IN_TWO_FORMS) if count > 1 else 0)
+        further = [BESIDE_THE_USUAL] * (-(-count // IN_TWO_FORMS) if count > 1 else 0)
         if ablations:
             further[:1] = [each_ablation()]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0

@@ -247,6 +247,23 @@ def test_what_does_not_fit_beside_the_stages_is_stored_by_threads() -> None:
     assert ("local_store" in kernel.text) == ("64x256" not in kernel.text)
 
 
+ATTENTION = graphs.attention(division_last=True)
+IN_PIECES = [(matmul(), 2, 2), (matmul(), 4, 4), (swiglu(), 2, 2), (ATTENTION, 2, 2), (ATTENTION, 4, 0)]
+
+
+@pytest.mark.parametrize(("graph", "pieces", "copies"), IN_PIECES, ids=[f"{g.name}-{n}" for g, n, _ in IN_PIECES])
+def test_results_in_pieces(graph: Graph, pieces: int, copies: int) -> None:
+    """Columns after columns through one buffer, the last ones past the tensor's end; by threads what is too narrow."""
+    with patch("cleave.lowering.to_ttgir.PIECES", (pieces,)):
+        plan, (kernel,), _ = lowered.__wrapped__(graph)
+    whole = lowered(graph)[1][0].text
+    stores = [text.count('"ttng.async_tma_copy_local_to_global"') for text in (whole, kernel.text)]
+    assert stores == [2, 2 * copies]
+    sizes = {name: size for name, size in SIZES.items() if name not in graph.extents}
+    for seed in range(2):
+        assert run(graph, {kernel.name: kernel.text}, sizes, seed, plan=plan) < 1e-2
+
+
 def test_products_that_run_on() -> None:
     """They are awaited at the end of the next iteration, and otherwise in their own: with two stages nothing could be
     copied meanwhile, with three too little."""
