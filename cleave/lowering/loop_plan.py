@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from cleave.bindings import ir
 from cleave.lowering.register_layouts import is_tile
+from cleave.lowering.side_by_side import HALVES
 
 _SINKING = ("arith.truncf", "tt.fp_to_fp", "tt.expand_dims", "tt.broadcast", "tt.splat")
 """Ops moved to where their results are needed, as these hold more registers than their operands, or the same."""
@@ -55,8 +56,15 @@ def rotation_of(loop: ir.Operation, resident: set[ir.Value]) -> LoopPlan | None:
 
 def goes_on(loop: ir.Operation) -> bool:
     """Whether it goes on with what another loop carried, as the few iterations do that need masks."""
-    starts = [start.owner for start in list(loop.operands)[3:]]
-    return any(not isinstance(start, ir.Block) and start.name == "scf.for" for start in starts)
+    return any(map(_is_carried, list(loop.operands)[3:]))
+
+
+def _is_carried(value: ir.Value) -> bool:
+    """Whether it comes out of a loop, or is half of what does: that of products joined there, but not behind it."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return False
+    return _is_carried(owner.operands[0]) if owner.name == HALVES else owner.name == "scf.for"
 
 
 def are_movable(ops: Iterable[ir.Operation]) -> bool:

@@ -81,12 +81,13 @@ def _ahead(loop: ir.Operation, plan: LoopPlan) -> set[ir.Value]:
 
 
 def _exchange(whole: ir.Operation, rest: ir.Operation) -> None:
-    _, stop, step, *starts = whole.operands
+    low, stop, step, *starts = whole.operands
     end = rest.operands[1]
     with ir.InsertionPoint(rest), rest.location:
         one = tt.constant_like(end, 1)
         before = tt.same("arith.divsi", tt.same("arith.subi", end, one), step)
         last = tt.same("arith.minsi", stop, tt.same("arith.muli", before, step))
+        last = last if tt.is_zero(low) else tt.same("arith.maxsi", last, low)
     whole.operands[1] = rest.operands[0] = last
     for number, start in enumerate(starts):
         rest.operands[3 + number] = start

@@ -82,9 +82,8 @@ def _has_rows_of_copies(dot: ir.Operation, own: Collection[ir.Value]) -> bool:
     load = tile.owner
     if isinstance(load, ir.Block) or load.name != LOAD or load.operation.block != dot.block or tile in own:
         return False
-    type_ = ttir_type(tile)
-    width = type_.shape[-1] * type_.bits // 8 if type_.shape else 0
-    fits = width in (32, 64, _SWIZZLE) if _is_turned(right) else width > 0 and width % _SWIZZLE == 0
+    width = tt.shape_of(tile)[-1] * ttir_type(tile).bits // 8
+    fits = width in (32, 64, _SWIZZLE) if _is_turned(right) else width % _SWIZZLE == 0
     return fits and all(len(list(value.uses)) == 1 for value in (tile, right))
 
 
@@ -194,14 +193,10 @@ def _replace_results(loop: ir.Operation, created: ir.Operation, kept: Sequence[i
 
 def _erase(dot: ir.Operation) -> None:
     """With what was loaded for it alone."""
-    right = dot.operands[1].owner.operation
-    dot.erase()
-    while not any(list(result.uses) for result in right.results):
-        before = right.operands[0].owner
-        right.erase()
-        if isinstance(before, ir.Block) or before.name != LOAD:
-            return
-        right = before.operation
+    right = dot.operands[1]
+    used = dict.fromkeys((dot, right.owner.operation, _tile(right).owner.operation))
+    for op in used:
+        op.erase()
 
 
 # --- in registers -----------------------------------------------------------------------------------------------------

@@ -34,19 +34,48 @@ def _half(b: GraphBuilder, x: Value) -> Value:
     return b.cast(x, dtype="f16")
 
 
+def _powers(b: GraphBuilder, x: Value, y: Value) -> Value:
+    """Uses of uses, each of them twice: 2⁴⁰ ways to the result."""
+    found = b.div(x, y)
+    for _ in range(40):
+        found = b.mul(found, found)
+    return _half(b, found)
+
+
+def _times_tf32(b: GraphBuilder, x: Value, y: Value) -> Value:
+    left = b.cast(b.div(x, y), dtype="tf32")
+    return b.contract(left, b.cast(b.input("n p=64", "f32"), dtype="tf32"), over=["n"], dtype="f32")
+
+
 FAST: dict[str, Build] = {
     "rounded": lambda b, x, y: _half(b, b.div(x, y)),
     "sigmoid": lambda b, x, y: _half(b, b.sigmoid(x)),
     "gate": lambda b, x, y: _half(b, b.mul(b.mul(x, b.sigmoid(x)), y)),
     "of a quotient": lambda b, x, y: _half(b, b.div(b.div(x, y), y)),
     "clamped": lambda b, x, y: _half(b, b.max(b.neg(b.div(x, y)), b.constant(0.5, "f32"))),
+    "a least one": lambda b, x, y: _half(b, b.min(b.abs(b.div(x, y)), x)),
+    "one of two": lambda b, x, y: _half(b, b.select(b.cmp(x, y, predicate="lt"), b.div(x, y), y)),
+    "powers": _powers,
     "bf16": lambda b, x, y: b.cast(b.div(x, y), dtype="bf16"),
+    "f8E4M3FN": lambda b, x, y: b.cast(b.div(x, y), dtype="f8E4M3FN"),
+    "f8E5M2": lambda b, x, y: b.cast(b.div(x, y), dtype="f8E5M2"),
+    "tf32": _times_tf32,
+    "of f16": lambda b, x, y: b.div(_half(b, x), _half(b, y)),
 }
 PRECISE: dict[str, Build] = {
     "by a constant": lambda b, x, y: b.mul(b.div(x, b.constant(3.0, "f32")), y),
     "f32": lambda b, x, y: b.div(x, y),
     "gate in f32": lambda b, x, y: b.mul(x, b.sigmoid(x)),
     "a difference": lambda b, x, y: _half(b, b.sub(b.div(x, y), b.constant(1.0, "f32"))),
+    "a sum": lambda b, x, y: _half(b, b.add(b.div(x, y), y)),
+    "a condition": lambda b, x, y: _half(b, b.select(b.cmp(b.div(x, y), y, predicate="lt"), x, y)),
+    "an integer": lambda b, x, y: b.cast(b.div(x, y), dtype="i32"),
+    "a difference later": lambda b, x, y: _half(b, b.sub(b.mul(b.neg(b.div(x, y)), y), x)),
+    "by a huge power of two": lambda b, x, y: b.div(x, b.constant(2.0**100, "f32")),
+    "by a tiny power of two": lambda b, x, y: b.div(x, b.constant(2.0**-100, "f32")),
+    "by infinity": lambda b, x, y: b.div(x, b.constant(float("inf"), "f32")),
+    "by zero": lambda b, x, y: b.div(x, b.constant(0.0, "f32")),
+    "of constants": lambda b, x, y: b.mul(x, b.div(b.constant(1.0, "f32"), b.constant(0.0, "f32"))),
     "a logarithm": lambda b, x, y: _half(b, b.log(b.div(x, y))),
     "an exponential": lambda b, x, y: _half(b, b.exp(b.mul(b.div(x, y), y))),
     "both": lambda b, x, y: b.add(b.cast(_half(b, b.div(x, y)), dtype="f32"), b.div(x, y)),
@@ -58,6 +87,8 @@ ROOTS: dict[str, tuple[Build, bool]] = {
     "bf16": (lambda b, _, y: b.cast(b.sqrt(y), dtype="bf16"), True),
     "a divisor": (lambda b, x, y: _half(b, b.div(x, b.sqrt(y))), True),
     "a factor": (lambda b, x, y: _half(b, b.mul(x, b.sqrt(y))), True),
+    "f8E4M3FN": (lambda b, _, y: b.cast(b.sqrt(y), dtype="f8E4M3FN"), False),
+    "f8E5M2": (lambda b, _, y: b.cast(b.sqrt(y), dtype="f8E5M2"), False),
     "f32": (lambda b, _, y: b.sqrt(y), True),
     "of f16": (lambda b, _, y: _root(b, y, "f16"), False),
     "of bf16": (lambda b, _, y: _root(b, y, "bf16"), True),
