@@ -117,9 +117,9 @@ class _InOrder(Loop):
         return flying if alone and held and spare else []
 
     def _only_added_to(self, product: Product) -> bool:
-        value = product.place[0]
-        positions = [number for number, yielded in enumerate(self.yielded) if yielded == value]
-        if len(positions) != 1 or len(list(value.uses)) != 1:
+        """By the next iteration; what else needs it in this one has waited for it."""
+        positions = [number for number, yielded in enumerate(self.yielded) if yielded == product.place[0]]
+        if len(positions) != 1:
             return False
         uses = list(self.arguments[positions[0]].uses)
         return len(uses) == 1 and uses[0].owner.operation.name == "tt.dot" and uses[0].operand_number == 2

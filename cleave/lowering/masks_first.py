@@ -70,7 +70,7 @@ def _masked(whole: ir.Operation, rest: ir.Operation, resident: set[ir.Value]) ->
                 return None
             found |= {(a, b)} if a in passed else {(loaded(a), loaded(b))} if a in resident else set()
     counterparts = dict(found)
-    one_to_one = len(counterparts) == len(set(counterparts.values())) == len(found)
+    one_to_one = len(set(counterparts.values())) == len(found)
     return Masked(rest, other, counterparts) if one_to_one else None
 
 
@@ -81,12 +81,12 @@ def _ahead(loop: ir.Operation, plan: LoopPlan) -> set[ir.Value]:
 
 
 def _exchange(whole: ir.Operation, rest: ir.Operation) -> None:
-    low, stop, step, *starts = whole.operands
+    low, _, step, *starts = whole.operands
     end = rest.operands[1]
     with ir.InsertionPoint(rest), rest.location:
         one = tt.constant_like(end, 1)
         before = tt.same("arith.divsi", tt.same("arith.subi", end, one), step)
-        last = tt.same("arith.minsi", stop, tt.same("arith.muli", before, step))
+        last = tt.same("arith.muli", before, step)
         last = last if tt.is_zero(low) else tt.same("arith.maxsi", last, low)
     whole.operands[1] = rest.operands[0] = last
     for number, start in enumerate(starts):

@@ -154,7 +154,7 @@ def _times(x: ir.Value, factor: float) -> ir.Value:
 def _exact_reciprocal(value: ir.Value) -> float | None:
     """Of a constant that is a power of two: to multiply by it is to divide by the constant, to the bit."""
     constant = _constant(value)
-    if constant is None or not math.isfinite(constant) or abs(math.frexp(constant)[0]) != 0.5:
+    if constant is None or abs(math.frexp(constant)[0]) != 0.5:
         return None
     return 1 / constant if 2.0**-100 < abs(constant) < 2.0**100 else None
 
@@ -191,17 +191,13 @@ def only_narrowed(value: ir.Value, types: Container[str], through: Container[str
     before anything could make a larger part of the result of them, as a difference does. ``through``: what cannot."""
     pending, seen = [value], set[ir.Value]()
     while pending:
-        current = pending.pop()
-        users = [use.owner.operation for use in current.uses]
-        for user in users:
+        for user in (use.owner.operation for use in pending.pop().uses):
             narrowed = user.name == "cleave.cast" and cleave.decode(user.results[0].type)[0].dtype in types
             if not (narrowed or user.name in through):
                 return False
             if not narrowed and user.results[0] not in seen:
                 seen.add(user.results[0])
                 pending.append(user.results[0])
-        if not users:
-            return False
     return True
 
 

@@ -126,3 +126,25 @@ def test_square_root(build: Build, precise: bool) -> None:
     b = GraphBuilder("root")
     text = _text(b.build(build(b, b.input("m n=64", "f32"), b.input("m n", "f32"))))
     assert ("precise_sqrt" in text, "math.sqrt" in text) == (precise, not precise)
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda b, x: b.div(x, b.constant(4.0, "f64")), "arith.mulf"),
+        (lambda b, x: b.div(x, b.constant(3.0, "f64")), "arith.divf"),
+        (lambda b, x: b.sqrt(x), "math.sqrt"),
+    ],
+    ids=["by a power of two", "by another number", "root"],
+)
+def test_f64(build: Callable[[GraphBuilder, Value], Value], expected: str) -> None:
+    """In its own type, whose ops are IEEE's."""
+    b = GraphBuilder("double")
+    text = _text(b.build(build(b, b.input("m n=64", "f64"))))
+    assert expected in text and "precise" not in text and "f32" not in text
+
+
+def test_constant_integers_are_divided_as_such() -> None:
+    b = GraphBuilder("integers")
+    x, quotient = b.input("m n=64", "i32"), b.div(b.constant(7, "i32"), b.constant(2, "i32"))
+    assert "arith.divsi" in _text(b.build(b.mul(x, quotient)))

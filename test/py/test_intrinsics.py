@@ -18,6 +18,7 @@ OPS = """%1 = "math.exp2"(%0#1) <{fastmath = #arith.fastmath<none>}> : (TYPE) ->
 def test_as_each_version_calls_it(type_: str, version: str, symbol: str) -> None:
     found = with_intrinsics(version, OPS.replace("TYPE", type_))
     what = f'libname = "", libpath = "", pure = true, symbol = "llvm.nvvm.ex2.approx.{symbol}"'  # pure: may be moved
+    assert with_intrinsics(version, 2 * (OPS.replace("TYPE", type_) + "\n")) == 2 * f"{found}\n"
     assert found == f'%1 = "tt.extern_elementwise"(%0#1) <{{{what}}}> : ({type_}) -> {type_} loc(unknown)'
 
 

@@ -61,8 +61,8 @@ def joined(changes: Changes, columns: int = 64, k: int = 32, own: str = "") -> s
         text = text.replace(old, new)
     types = {"X": f"tensor<64x{k}xf16>", "W": f"tensor<{k}x{columns}xf16>", "V": f"tensor<{columns}x{k}xf16>"}
     types |= {f"{name}D": f"!tt.tensordesc<{type_}>" for name, type_ in types.items()}
-    types |= {"S": f"tensor<64x{columns}xf32>", "T": f"tensor<64x{2 * columns}xf32>", "E": f"tensor<{k}x16xf16>"}
-    types |= {"U": "tensor<64x16xf32>", "ED": f"!tt.tensordesc<{types['E']}>"}
+    types |= {"S": f"tensor<64x{columns}xf32>", "T": f"tensor<64x{2 * columns}xf32>", "E": f"tensor<{k}x128xf16>"}
+    types |= {"U": "tensor<64x128xf32>", "ED": f"!tt.tensordesc<{types['E']}>"}
     with CTX, ir.Location.unknown():
         module = ir.Module.parse(re.sub(r"\b(?:[XWVE]D?|[STU])\b", lambda match: types[match[0]], text))
         function = module.body.operations[0].operation

@@ -72,8 +72,8 @@ LOOPS = f"""
 """
 
 
-def put_first(changes: Changes) -> tuple[str, str, int]:
-    """The function before and after, and how many pairs of loops were exchanged."""
+def put_first(changes: Changes) -> tuple[str, str, list[list[tuple[str, str]]]]:
+    """The function before and after, and for each pair of loops what passes from the one into the other."""
     text = LOOPS
     for old, new in changes.items():
         assert text.count(old) == 1, (text.count(old), old)
@@ -85,10 +85,18 @@ def put_first(changes: Changes) -> tuple[str, str, int]:
         loops = [op for op in ops if op.name == "scf.for"]
         found = put_masks_first(loops, resident_values([op for op in ops if op.name == LOAD]))
         assert module.operation.verify()
-        return before, module.operation.get_asm(print_generic_op_form=True), len(found)
+        passed = [sorted((_made(a), _made(b)) for a, b in each.counterparts.items()) for each in found.values()]
+        return before, module.operation.get_asm(print_generic_op_form=True), passed
 
 
-def sums(text: str, n: int) -> list[np.ndarray]:
+def _made(value: ir.Value) -> str:
+    """What makes a value: an op, or a loop as what it carries there."""
+    owner = value.owner
+    return str(list(owner.arguments).index(value)) if isinstance(owner, ir.Block) else owner.name
+
+
+def sums(text: str, n: int, until: int | None = None) -> list[np.ndarray]:
+    """The two sums, and what they are expected to be; ``until``: of so many positions."""
     rng = np.random.default_rng(n)
     q, k, v = ((rng.standard_normal((rows, 16)) / 4).astype(np.float16) for rows in (16, n, n))
     results = [np.full((16, 16), np.nan, np.float32) for _ in range(2)]
@@ -96,9 +104,9 @@ def sums(text: str, n: int) -> list[np.ndarray]:
     shapes = [(16, 16), (n, 16), (n, 16), (16, 16), (16, 16)]
     descriptors = [TensorDescriptor(x, (16, 16), shape=s, strides=(16, 1)) for x, s in zip(arrays, shapes, strict=True)]
     run_kernel(parse_ttir(text), (1,), [*descriptors, n])
-    weights = np.exp2(q.astype(float) @ k.astype(float).T)
-    padded = np.pad(weights, ((0, 0), (0, -n % 16)))
-    expected = weights @ v.astype(float), padded.reshape(16, -1, 16).sum(axis=1)
+    weights = np.exp2(q.astype(float) @ k[:until].astype(float).T)
+    padded = np.pad(weights, ((0, 0), (0, -weights.shape[1] % 16)))
+    expected = weights @ v[:until].astype(float), padded.reshape(16, -1, 16).sum(axis=1)
     return [*results, *expected]
 
 
@@ -125,19 +133,24 @@ def shifted(whole: str, rest: str) -> Changes:
     return both(YIELD, *(SHIFTED.replace("{1}", op) for op in (whole, rest)))
 
 
-EXCHANGED: dict[str, Changes] = {
-    "as they stand": {},
-    "more behind the late product": shifted("addf", "addf"),
-    "two late products": twice("%{0}g", "%{0}g"),
-    "twice the same operands": twice("%{0}h", "%{0}h"),
+PASSED = ("1", "arith.truncf", LOAD)
+"""The sum of late products, and the operands of one."""
+EXCHANGED: dict[str, tuple[Changes, tuple[str, ...]]] = {
+    "as they stand": ({}, PASSED),
+    "more behind the late product": (shifted("addf", "addf"), PASSED),
+    "two late products": (twice("%{0}g", "%{0}g"), ("1", "arith.negf", *PASSED[1:])),
+    "twice the same operands": (twice("%{0}h", "%{0}h"), PASSED),
 }
 
 
-@pytest.mark.parametrize("changes", EXCHANGED.values(), ids=EXCHANGED)
+@pytest.mark.parametrize(("changes", "passed"), EXCHANGED.values(), ids=EXCHANGED)
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 32, 40])
-def test_exchanged(changes: Changes, n: int) -> None:
-    before, after, count = put_first(changes)
-    assert count == 1 and before.index("num_stages") > before.rindex('"scf.for"')
+def test_exchanged(changes: Changes, passed: tuple[str, ...], n: int) -> None:
+    """With masks comes one iteration, from whose values those of the other loop take over."""
+    before, after, found = put_first(changes)
+    assert found == [[(name, name) for name in sorted(passed)]] and before.index("num_stages") > before.rindex(
+        '"scf.for"'
+    )
     assert after.index("num_stages") < after.rindex('"scf.for"')
     (*old, _, _), (*new, late, row) = sums(before, n), sums(after, n)
     np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
@@ -145,12 +158,21 @@ def test_exchanged(changes: Changes, n: int) -> None:
         np.testing.assert_allclose(new, [late, row], rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 32, 40])
+def test_one_iteration_has_masks(n: int) -> None:
+    """The last one, full or not; here it adds 1/2 in place of its numbers."""
+    _, after, _ = put_first({'"arith.addf"(%Me, %Mx)': '"arith.addf"(%Me, %half)'})
+    _, row, _, _ = sums(after, n)
+    _, _, _, whole = sums(after, n, until=(n - 1) // 16 * 16 if n else 0)
+    np.testing.assert_allclose(row, whole + 0.5 * (n > 0), rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("n", [16, 17, 40])
 def test_whole_tiles_that_do_not_begin_at_the_first(n: int) -> None:
     """Of which there may be none, and no rest either."""
     changes = {'%W:2 = "scf.for"(%zero,': '%W:2 = "scf.for"(%step,'}
-    before, after, count = put_first(changes)
-    assert count == 1
+    before, after, found = put_first(changes)
+    assert len(found) == 1
     np.testing.assert_allclose(sums(after, n)[:2], sums(before, n)[:2], rtol=1e-5, atol=1e-5)
 
 
@@ -189,7 +211,9 @@ KEPT: dict[str, Changes] = {
         '%Mh = "arith.truncf"(%Mx) : (F) -> H': '%Mh = "arith.truncf"(%Mx) : (F) -> B',
         LATE.format("M"): LATE.format("M").replace("(H,", "(B,"),
     },
-    "computed once for all": {LATE.format("M"): LATE.format("M").replace("%Mh", "%small")},
+    "computed once for all": both(
+        YIELD, *(SHIFTED.replace("{1}", "addf").replace("%half", x) for x in ("%{0}s", "%half"))
+    ),
     "not loaded": {LATE.format("M"): LATE.format("M").replace("%Mv", "%small")},
     "one operand for two": twice("%{0}g", "%{0}h"),
     "two operands for one": twice("%{0}h", "%{0}g"),
@@ -198,8 +222,8 @@ KEPT: dict[str, Changes] = {
 
 @pytest.mark.parametrize("changes", KEPT.values(), ids=KEPT)
 def test_kept(changes: Changes) -> None:
-    before, after, count = put_first(changes)
-    assert count == 0 and before == after
+    before, after, found = put_first(changes)
+    assert not found and before == after
 
 
 def test_a_loop_that_carries_nothing() -> None:
@@ -209,4 +233,4 @@ def test_a_loop_that_carries_nothing() -> None:
     "scf.yield"() : () -> ()
   }) {tt.num_stages = 2 : i32} : (i32, i32, i32) -> ()
   "tt.return"()"""
-    assert put_first({'  "tt.return"()': text})[2] == 1
+    assert put_first({'  "tt.return"()': text})[2] == put_first({})[2]
