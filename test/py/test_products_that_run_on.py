@@ -9,16 +9,18 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from compiled import CTX
-from test_warp_specialised import matmul
+from test_warp_specialised import lowered, matmul, run, swiglu
 from test_warp_specialised_forms import tile_program
 
 from cleave.bindings import ir
 from cleave.lowering import rings
-from cleave.lowering.emit import kernel_modules
+from cleave.lowering.emit import KernelModule, kernel_modules
+from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
 from cleave.lowering.plan import plan_of
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
+from cleave.runtime.launch_plan import LaunchPlan
 
 Array = np.ndarray
 LEFT, RIGHT = (
@@ -71,6 +73,9 @@ def summed(step: Callable[[Array, Array, Array], Array], x: Array, w: Array) -> 
 Case = tuple[Mapping[str, str], Callable[[Array, Array], Array], bool]
 HALF = f'%half = "cleave.constant"() {{value = 0.5 : f32}} : () -> {SUM}\n%less = {on_sums("mul", "%arg4", "%half")}'
 MAGNITUDE = f"%s = {PRODUCT}\n%a = {on_sums('abs', '%s')}\n%t = {on_sums('add', '%arg5', '%a')}"
+TRUTH = SUM.replace("f32", "i1")
+CHOSEN = f"""%never = "cleave.cmp"(%7, %7) {{predicate = "lt"}} : ({SUM}, {SUM}) -> {TRUTH}
+%kept = "cleave.select"(%never, %7, %arg4) : ({TRUTH}, {SUM}, {SUM}) -> {SUM}"""
 READ = f"%t = {on_sums('add', '%arg5', '%arg4')}"
 CASES: dict[str, Case] = {
     "as it stands": ({}, lambda x, w: x @ w, True),
@@ -84,6 +89,16 @@ CASES: dict[str, Case] = {
         {ADDED: ADDED.replace("%arg4", "%less"), "%12 =": f"{HALF}\n %12 ="},
         lambda x, w: summed(lambda result, before, after: result / 2 + after - before, x, w),
         False,
+    ),
+    "the sum is chosen": (
+        {ADDED: ADDED.replace("%arg4", "%kept"), "%12 =": f"{CHOSEN}\n %12 ="},
+        lambda x, w: x @ w,
+        False,
+    ),
+    "two products one after the other": (
+        {ADDED: f"{ADDED}\n%y = {PRODUCT}\n%z = {on_sums('add', '%13', '%y')}", END: END.replace("%13", "%z")},
+        lambda x, w: 2 * x @ w,
+        True,
     ),
     "the sum is read, too": (
         {**second("", "%t"), "%12 =": f"{READ}\n %12 ="},
@@ -108,19 +123,45 @@ def _folded(w: Array) -> Array:
     return np.pad(w, ((0, -len(w) % 32), (0, 0))).reshape(-1, 32, w.shape[1]).sum(axis=0)
 
 
-@pytest.mark.parametrize(("changes", "expected", "run_on"), CASES.values(), ids=CASES)
-def test_numbers(changes: Mapping[str, str], expected: Callable[[Array, Array], Array], run_on: bool) -> None:
-    """Those that do are awaited when the next ones are started, the others when there are no more."""
+def lowered_with(changes: Mapping[str, str]) -> tuple[LaunchPlan, KernelModule]:
     with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", 3):
         module = ir.Module.parse(text_of(changes))
         LowerToTtgir().apply(CTX, module)
         (kernel,) = kernel_modules(module)
-        plan = plan_of(module, "matmul", {kernel.name: kernel})
-    assert "warp_group_dot" in kernel.text
-    pendings: Sequence[str] = re.findall(r"warp_group_dot_wait.*pendings = (\d)", kernel.text)
-    assert ("1" in pendings) == run_on
+        return plan_of(module, "matmul", {kernel.name: kernel}), kernel
+
+
+def numbers(changes: Mapping[str, str], rows: int, seed: int) -> tuple[Array, Array, Array]:
+    """The operands, and what the kernel makes of them."""
+    plan, kernel = lowered_with(changes)
     rng = np.random.default_rng(0)
-    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((130, 200), (200, 264)))
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((rows, 200), (200, 264)))
+    (found,) = execute(plan, {kernel.name: kernel.text}, [x, w], choose_free(plan, {}), seed=seed)
+    return x.astype(float), w.astype(float), found
+
+
+@pytest.mark.parametrize(("changes", "expected", "run_on"), CASES.values(), ids=CASES)
+def test_numbers(changes: Mapping[str, str], expected: Callable[[Array, Array], Array], run_on: bool) -> None:
+    """Those that do are awaited when the next ones are started, the others when there are no more."""
+    _, kernel = lowered_with(changes)
+    assert "warp_group_dot" in kernel.text
+    pendings: Sequence[str] = re.findall(r"warp_group_dot_wait.*pendings = ([1-9])", kernel.text)
+    assert bool(pendings) == run_on
     for seed in range(2):
-        (found,) = execute(plan, {kernel.name: kernel.text}, [x, w], choose_free(plan, {}), seed=seed)
-        np.testing.assert_allclose(found, expected(x.astype(float), w.astype(float)), rtol=2e-3, atol=5e-2)
+        x, w, found = numbers(changes, 130, seed)
+        np.testing.assert_allclose(found, expected(x, w), rtol=2e-3, atol=5e-2)
+
+
+def test_no_iterations_for_some_tiles() -> None:
+    """Behind which no buffer is released; one block goes through such a tile and through one with iterations."""
+    x, w, found = numbers({"to %c200 step": "to %5 step"}, 300, 0)
+    assert not found[:128].any()
+    np.testing.assert_allclose(found[128:256], x[128:256, :128] @ w[:128], rtol=2e-3, atol=5e-2)
+    np.testing.assert_allclose(found[256:], x[256:] @ w, rtol=2e-3, atol=5e-2)
+
+
+def test_a_buffer_of_two_products_is_released_once() -> None:
+    form = Form(side_by_side=False)
+    _, (kernel,), _ = lowered(swiglu(), stages=3, form=form)
+    assert "pendings = 2" in kernel.text
+    assert run(swiglu(), {kernel.name: kernel.text}, {"m": 130}, 0, form=form) < 1e-2
