@@ -12,6 +12,7 @@ from test_warp_specialised import SM_90, lowered, run
 from cleave.dialects.graph import Graph, GraphBuilder, Value
 from cleave.errors import CleaveError
 from cleave.lowering.compile_ttir import compile_many
+from cleave.lowering.consumer_loops import RUN_ON_STAGES
 from cleave.lowering.form import Form
 
 APART = Form(side_by_side=False)
@@ -79,7 +80,7 @@ JOINED = [
 
 @pytest.mark.parametrize(("graph", "columns", "runs"), JOINED)
 def test_numbers(graph: Graph, columns: int | None, runs: list[dict[str, int]]) -> None:
-    for stages in (2, 3):  # of which products run on with three
+    for stages in (2, RUN_ON_STAGES):
         _, (kernel,), _ = lowered(graph, stages=stages, columns=columns)
         assert '"tt.split"' in kernel.text
         for sizes in runs:

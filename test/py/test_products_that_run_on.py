@@ -14,6 +14,7 @@ from test_warp_specialised_forms import tile_program
 
 from cleave.bindings import ir
 from cleave.lowering import rings
+from cleave.lowering.consumer_loops import RUN_ON_STAGES
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.lowering.form import Form
 from cleave.lowering.lower_to_ttgir import LowerToTtgir
@@ -124,7 +125,7 @@ def _folded(w: Array) -> Array:
 
 
 def lowered_with(changes: Mapping[str, str]) -> tuple[LaunchPlan, KernelModule]:
-    with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", 3):
+    with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", RUN_ON_STAGES):
         module = ir.Module.parse(text_of(changes))
         LowerToTtgir().apply(CTX, module)
         (kernel,) = kernel_modules(module)
@@ -162,6 +163,6 @@ def test_no_iterations_for_some_tiles() -> None:
 
 def test_a_buffer_of_two_products_is_released_once() -> None:
     form = Form(side_by_side=False)
-    _, (kernel,), _ = lowered(swiglu(), stages=3, form=form)
+    _, (kernel,), _ = lowered(swiglu(), stages=RUN_ON_STAGES, form=form)
     assert "pendings = 2" in kernel.text
     assert run(swiglu(), {kernel.name: kernel.text}, {"m": 130}, 0, form=form) < 1e-2
