@@ -52,8 +52,12 @@ def kept_between_tiles(body: Sequence[ir.Operation], grid: Sequence[Size]) -> li
     loops = (_Loop(op, depends) for op in body if op.name == "scf.for" and op.results)
     readers = (loop for loop in loops if loop.only_reads([op.operands[1] for op in stores]))
     stays = frozenset(place for place in depends.of_all(where) if _stays(place, grid))
-    found = (_kept(loop, body, depends, stays) for loop in readers) if stays < depends.of_all(where) else ()
-    return [each for each in found if each is not None]
+    found: list[Kept] = []
+    for loop in readers if stays < depends.of_all(where) else ():
+        behind = list(body)[list(body).index(loop.op) + 1 :]
+        kept = _kept(loop, [op for op in behind if not any(op in each.made.following for each in found)], depends, stays)
+        found += [kept] if kept else []
+    return found
 
 
 def _stays(place: ir.Value, grid: Sequence[Size]) -> bool:
@@ -189,8 +193,8 @@ class Kept:
         yielded = list(list(block.operations)[-1].operation.operands)
         starts = [self.loop.results[number] for number in self.rest]
         loop, inside = _new_loop([low, high, step], starts)
-        for each in self.loop.attributes:
-            loop.attributes[each.name] = each.attr
+        for name in self.loop.attributes:
+            loop.attributes[name] = self.loop.attributes[name]
         given = zip([index, *(arguments[number] for number in self.rest)], inside.arguments, strict=True)
         values: dict[ir.Value, ir.Value] = {**dict(given)}
         with ir.InsertionPoint(inside):
@@ -200,8 +204,11 @@ class Kept:
             _replace(start, result, {loop})
 
 
-def _kept(loop: _Loop, body: Sequence[ir.Operation], depends: _Dependence, stays: Places) -> Kept | None:
-    """None where nothing of the loop is made of what ``stays`` alone, or what is kept would be too large."""
+def _kept(loop: _Loop, behind: Sequence[ir.Operation], depends: _Dependence, stays: Places) -> Kept | None:
+    """None where nothing of the loop is made of what ``stays`` alone, or what is kept would be too large.
+
+    ``behind``: the ops behind the loop, without those of whose results what an earlier loop keeps takes the place.
+    """
     shared = {number for number in loop.numbers if loop.places(number) <= stays}
     shared -= {each for number in loop.numbers if number not in shared for each in loop.needs[number][1]}
     rest = [number for number in loop.numbers if number not in shared]
@@ -210,7 +217,7 @@ def _kept(loop: _Loop, body: Sequence[ir.Operation], depends: _Dependence, stays
     places = depends.of_all(results)
     if not places or all(op in needed for number in shared for op in loop.needs[number][0]):
         return None
-    made = _made_of(results, list(body)[list(body).index(loop.op) + 1 :], depends, places)
+    made = _made_of(results, behind, depends, places)
     if not made.values or not all(map(_is_kept, made.values)):
         return None
     return Kept(loop.op, [value for value in depends.places if value in places], made, rest, needed)
@@ -218,10 +225,11 @@ def _kept(loop: _Loop, body: Sequence[ir.Operation], depends: _Dependence, stays
 
 @dataclass(frozen=True)
 class _Made:
-    """``ops`` make of what a loop adds up ``values``, which others need."""
+    """``ops`` make of what a loop adds up ``values``, which others need; ``following``: those of them that need it."""
 
     ops: Sequence[ir.Operation]
     values: Sequence[ir.Value]
+    following: frozenset[ir.Operation]
 
 
 def _made_of(
@@ -239,12 +247,14 @@ def _made_of(
         if not following.isdisjoint(op.operands):
             following |= set(op.results)
             wanted.add(op)
+    users = frozenset(wanted)
     for op in reversed(movable):
         if any(use.owner.operation in wanted for result in op.results for use in result.uses):
             wanted.add(op)
     made = [op for op in movable if op in wanted]
     values = [*results, *(result for op in made for result in op.results if result in following)]
-    return _Made(made, [value for value in values if any(use.owner.operation not in wanted for use in value.uses)])
+    needed = [value for value in values if any(use.owner.operation not in wanted for use in value.uses)]
+    return _Made(made, needed, users)
 
 
 def _is_movable(op: ir.Operation) -> bool:
