@@ -52,11 +52,13 @@ def kept_between_tiles(body: Sequence[ir.Operation], grid: Sequence[Size]) -> li
     loops = (_Loop(op, depends) for op in body if op.name == "scf.for" and op.results)
     readers = (loop for loop in loops if loop.only_reads([op.operands[1] for op in stores]))
     stays = frozenset(place for place in depends.of_all(where) if _stays(place, grid))
-    found: list[Kept] = []
+    found, replaced = list[Kept](), set[ir.Operation]()
     for loop in readers if stays < depends.of_all(where) else ():
         behind = list(body)[list(body).index(loop.op) + 1 :]
-        kept = _kept(loop, [op for op in behind if not any(op in each.made.following for each in found)], depends, stays)
-        found += [kept] if kept else []
+        kept = _kept(loop, [op for op in behind if op not in replaced], depends, stays)
+        if kept:
+            found.append(kept)
+            replaced |= kept.made.following
     return found
 
 

@@ -67,6 +67,17 @@ def gated() -> Graph:
     return b.build(b.cast(b.div(b.mul(gate, up), b.sqrt(_squares(b, x))), dtype="f16"))
 
 
+def peaked() -> Graph:
+    """A log-sum-exp beside the product, of rows whose last tile needs masks: a second loop, which has attributes."""
+    b = GraphBuilder("peaked")
+    x, w = b.input("m k=264", "f16"), b.input("k=264 n=1024", "f16")
+    wide = b.cast(x, dtype="f32")
+    largest = b.reduce(wide, kind="max", over=["k"])
+    total = b.reduce(b.exp(b.sub(wide, largest)), kind="sum", over=["k"])
+    product = b.contract(x, w, over=["k"], dtype="f32")
+    return b.build(b.cast(b.sub(product, b.add(largest, b.log(total))), dtype="f16"))
+
+
 @cache
 def program(graph: Graph) -> str:
     """One kernel with bands of tiles, scheduled for 4096 rows."""
@@ -101,7 +112,7 @@ def error(graph: Graph, plan: LaunchPlan, texts: dict[str, str], rows: int, seed
     return float(difference / np.abs(expected).max(initial=1e-30))
 
 
-KEPT = [normalised(), standardised(), gated()]
+KEPT = [normalised(), standardised(), gated(), peaked()]
 
 
 @pytest.mark.parametrize("graph", KEPT, ids=_label)
@@ -133,6 +144,16 @@ def test_what_is_computed_once() -> None:
     assert {"contract", "mul", "reduce"} <= set(first)
     assert once == ["sqrt", "scf.yield"]
     assert [name for name in rest if not name.startswith("arith.")] == ["load", "load", "contract", "add", "scf.yield"]
+
+
+def test_attributes_of_loops() -> None:
+    """Both loops of the last tile, which is one with masks, say that they have no pipeline."""
+    with CTX, ir.Location.unknown():
+        module = ir.Module.parse(program(peaked()))
+        func = next(op.operation for op in module.body.operations if "cleave.kernel" in op.attributes)
+        before = str(func).count("cleave.num_stages")
+        loop_over_tiles(func, [parse("ceildiv(m, 128)*8")])
+        assert 1 < before == str(func).count("cleave.num_stages") - 1
 
 
 @pytest.mark.parametrize(
@@ -212,6 +233,31 @@ def test_what_the_next_tile_has_in_common(options: dict[str, Any], kept: int) ->
     assert first.count("add") == 5
     assert [each.count("add") for each in others] == ([0, 5 - {1: 1, 2: 3}[kept]] if kept else [])
     assert len(_loops(text, ["rows", "columns"], keep=False)) == 1
+
+
+DEVIATIONS = """
+  %mean = "cleave.sqrt"(%sums#0) : ({tile}) -> {tile}
+  %more:2 = scf.for %k = %zero to %one step %one iter_args(%s = %nothing, %p = %nothing) -> ({tile}, {tile}) {{
+    %x = "cleave.sub"(%s, %mean) : ({tile}, {tile}) -> {tile}
+    %i = "cleave.splat"(%column) : (index) -> tensor<i64, #cleave.dims<[]>>
+    %j = "cleave.cast"(%i) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
+    %u = "cleave.add"(%p, %j) : ({tile}, tensor<f32, #cleave.dims<[]>>) -> {tile}
+    scf.yield %x, %u : {tile}, {tile}
+  }}
+  %root = "cleave.sqrt"(%sums#0) : ({tile}) -> {tile}
+  %both_rows = "cleave.mul"(%more#0, %root) : ({tile}, {tile}) -> {tile}
+  %ends = "cleave.add"(%both_rows, %more#1) : ({tile}, {tile}) -> {tile}
+  %some = "cleave.add"(%ends, %sums#1) : ({tile}, {tile}) -> {tile}
+"""
+
+
+def test_what_is_made_of_what_two_loops_keep() -> None:
+    """What both are needed for is made behind the second; what the first one alone is, behind the first, only."""
+    text, tile = bands(), 'tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>'
+    start, end = text.index("  %some ="), text.index("  %sum =")
+    loops = _loops(text[:start] + DEVIATIONS.format(tile=tile) + text[end:], ["rows", "columns"])
+    assert [loop for loop in loops if "splat" not in loop] == [["sqrt", "sqrt", "scf.yield"], ["mul", "scf.yield"]]
+    assert ["sub" in loop for loop in loops] == [False, False, False, True, False, False]
 
 
 def test_what_no_place_decides() -> None:
