@@ -185,7 +185,10 @@ BANDS = """func.func private @k(%read: {memories}, %written: {memories}) attribu
   %zero = arith.constant 0 : index
   %one = arith.constant 1 : index
   %nothing = "cleave.constant"() {{value = 0.0 : f32}} : () -> {tile}
-  %sums:3 = scf.for %k = %zero to %one step %one iter_args(%s = %nothing, %t = %nothing, %p = %nothing)
+  %number = "cleave.splat"(%column) : (index) -> tensor<i64, #cleave.dims<[]>>
+  %wide = "cleave.cast"(%number) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
+  %beside = "cleave.add"(%nothing, %wide) : ({tile}, tensor<f32, #cleave.dims<[]>>) -> {tile}
+  %sums:3 = scf.for %k = %zero to %one step %one iter_args(%s = %{start}, %t = %nothing, %p = %nothing)
       -> ({tile}, {tile}, {tile}) {{
     %x = "cleave.splat"(%{of}) : (index) -> tensor<i64, #cleave.dims<[]>>
     %y = "cleave.cast"(%x) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
@@ -210,7 +213,7 @@ BANDS = """func.func private @k(%read: {memories}, %written: {memories}) attribu
 
 def bands(*, height: int = 16, columns: int = 40, elements: int = 16, **names: str) -> str:
     tile, memories = f'tensor<{elements}x1xf32, #cleave.dims<["m={elements}", "n=1"]>>', MEMORIES
-    given = {"of": "row", "other": "nothing", "memory": "read", **names}
+    given = {"of": "row", "other": "nothing", "memory": "read", "start": "nothing", **names}
     return BANDS.format(height=height, columns=columns, tile=tile, memories=memories, **given)
 
 
@@ -220,6 +223,7 @@ def bands(*, height: int = 16, columns: int = 40, elements: int = 16, **names: s
         ({}, 2),
         ({"other": "s"}, 1),  # what is not kept needs one in each iteration
         ({"height": 24}, 0),  # does not divide the number of blocks
+        ({"start": "beside"}, 1),
         ({"of": "column"}, 0),
         ({"of": "place"}, 0),
         ({"memory": "written"}, 0),
@@ -233,6 +237,29 @@ def test_what_the_next_tile_has_in_common(options: dict[str, Any], kept: int) ->
     assert first.count("add") == 5
     assert [each.count("add") for each in others] == ([0, 5 - {1: 1, 2: 3}[kept]] if kept else [])
     assert len(_loops(text, ["rows", "columns"], keep=False)) == 1
+
+
+def test_what_says_that_a_tile_is_of_the_same_row() -> None:
+    """The tile before passes its own row on, not what it was given."""
+    with CTX, ir.Location.unknown():
+        module = ir.Module.parse(bands())
+        (func,) = (op.operation for op in module.body.operations)
+        loop_over_tiles(func, [parse("rows"), parse("columns")])
+        sink = next(op for op in ops_inside(func) if op.name == "test.sink")
+        passed = list(sink.block.operations)[-1].operands
+        assert passed[0] == sink.operands[0] and len(passed) == 3
+
+
+def test_what_is_made_of_what_comes_later() -> None:
+    """A tile that is loaded behind the loop is not there yet where the loop's sums are kept."""
+    tile = 'tensor<16x1xf32, #cleave.dims<["m=16", "n=1"]>>'
+    late = f"""%late = "cleave.load"(%read, %row, %row, %rows, %rows) {{fill = 0.0 : f32,
+      operandSegmentSizes = array<i32: 1, 2, 2>}} : ({MEMORIES}, index, index, index, index) -> {tile}
+  %scaled = "cleave.mul"(%sums#0, %late) : ({tile}, {tile}) -> {tile}
+  %some = "cleave.add"(%scaled, %sums#1)"""
+    text = bands().replace('%some = "cleave.add"(%sums#0, %sums#1)', late)
+    _, once, _ = _loops(text, ["rows", "columns"])
+    assert "%late" in text and once == ["scf.yield"]
 
 
 DEVIATIONS = """
