@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import signal
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +92,8 @@ def prepare_cases(out: Path, only: str, schedules: int, workers: int, warp_speci
     kernels: list[tuple[Lowered, KernelModule, Future[Compiled]]] = []
     # A process has the state of Triton's compiler and of MLIR, which a fork would share.
     context = multiprocessing.get_context("spawn")
-    with Workers(workers) as compilers, ProcessPoolExecutor(workers, context) as processes:
+    ends = signal.signal, (signal.SIGINT, signal.SIG_DFL)  # by Ctrl-C; else the pool would begin the next job
+    with Workers(workers) as compilers, ProcessPoolExecutor(workers, context, *ends) as processes:
         for prepared in processes.map(partial(_prepared, wanted), names):
             print(f"{time.monotonic() - started:.0f} s, {prepared}", flush=True)
             found.append(prepared)

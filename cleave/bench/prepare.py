@@ -6,6 +6,7 @@ import itertools
 import math
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -113,7 +114,9 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 
 def _stay_on_one(processors: Any) -> None:
-    """Each process and the compilers that it starts have a processor of their own."""
+    """Each process and the compilers that it starts have a processor of their own. Ctrl-C ends it: the pool would take
+    the exception for that of one job and begin the next."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.sched_setaffinity(0, {processors.get()})
 
 

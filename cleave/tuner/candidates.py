@@ -253,7 +253,7 @@ def variants(
             if name_of(group[0]) == function
             for func in pass_.admitted(group)
         ]
-        further = [BESIDE_THE_USUAL] * (-(-count // IN_TWO_FORMS) if count > 1 else 0)
+        further: list[Sequence[Form]] = [BESIDE_THE_USUAL] * (-(-count // IN_TWO_FORMS) if count > 1 else 0)
         if ablations:
             further[:1] = [each_ablation()]
         by_library = -(-count // LIBRARY) if library and count > 1 else 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -240,6 +242,28 @@ EXACT = {
 
 
 # --- a whole session --------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_all_jobs(tmp_path: Path) -> None:
+    """At once, whatever is begun: a process does not take it for the end of one job alone."""
+    command = [
+        sys.executable,
+        "-m",
+        "cleave.tools.cleave_bench",
+        "prepare",
+        str(tmp_path),
+        "--only",
+        "matmul",
+        "--jobs",
+        "2",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout and "1 program, the first of 1 launch" in process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=5)
+    assert process.returncode == 130 and errors.rstrip().endswith("stopped") and len(list(tmp_path.iterdir())) < 6
 
 
 def test_the_heaviest_are_prepared_first_and_none_when_time_is_over(tmp_path: Path) -> None:
