@@ -27,6 +27,7 @@ from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.workers import Workers
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 from cleave.schedule.target import TARGETS
+from cleave.tools.exit_code import exit_code
 
 ROWS = (16, 1024)
 INSTRUCTIONS = ("wgmma.mma_async", "mma.sync", "cp.async.bulk.tensor", "cp.async.cg", "griddepcontrol")
@@ -130,4 +131,4 @@ def _cell(outcome: Outcome, loss: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code("triton_matrix.py", main))

@@ -8,6 +8,8 @@ with one loop of it.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from cleave import bindings, passes, reference
@@ -18,6 +20,7 @@ from cleave.lowering.plan import plan_of
 from cleave.passes import pipelines
 from cleave.passes.graph_io import from_graph
 from cleave.runtime.execute import execute
+from cleave.tools.exit_code import exit_code
 
 
 def rmsnorm_linear() -> Graph:
@@ -51,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code("build_graph.py", main))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cleave import bindings, passes
 from cleave.bindings import ir, passmanager
+from cleave.tools.exit_code import exit_code
 
 
 def compile_module(module: ir.Module) -> None:
@@ -38,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code("embed.py", main))

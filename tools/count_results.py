@@ -7,6 +7,10 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cleave.tools.exit_code import exit_code
+
 
 def of_check(result: Path) -> tuple[int, int]:
     """(passed, failed) of a check that counts as one test: the file says ``pass`` or ``fail``."""
@@ -22,7 +26,10 @@ def of_suites(report: Path) -> tuple[int, int]:
     return len(cases) - failed - skipped, failed
 
 
-def main(folder: Path) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
     counts = [of_check(result) for result in folder.glob("*.check")] + [
         of_suites(report) for report in folder.glob("*.xml")
     ]
@@ -39,6 +46,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    sys.exit(main(parser.parse_args().folder))
+    sys.exit(exit_code("count_results.py", main))

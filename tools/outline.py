@@ -10,7 +10,6 @@ contractions and reductions share which loop.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,8 @@ from cleave.dialects import cleave
 from cleave.passes import diagnostics
 from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import ops_inside
+from cleave.tools import files
+from cleave.tools.exit_code import exit_code
 
 INDEX_WORK = frozenset(("cleave.extent", "cleave.program_id", "cleave.splat", "cleave.index", "cleave.select"))
 HIDDEN_ATTRIBUTES = frozenset(("operandSegmentSizes", "fill", "in_bounds", "value"))
@@ -177,7 +178,7 @@ def costs(func: ir.Operation) -> Iterator[str]:
         yield from (f"    {part}" for part in text_of(func.attributes["cleave.cost"]).split("; "))
 
 
-def parsed(text: str, context: ir.Context) -> ir.Module:
+def parsed(text: str | bytes, context: ir.Context) -> ir.Module:
     """SystemExit, after what MLIR says of it, where the text is no module."""
 
     def show(info: ir.Diagnostic) -> bool:
@@ -199,10 +200,10 @@ def main() -> None:
     parser.add_argument("--loops", action="store_true", help="only which contractions and reductions share a loop")
     parser.add_argument("functions", nargs="*", help="without names: all")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where nobody reads on, as behind it head does not, it ends
+    source = files.read_source("-", "outline.py")
     context = bindings.context()
     with context:
-        module = parsed(sys.stdin.read(), context)
+        module = parsed(source.text or source.data, context)
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
         named = {text_of(func.attributes["sym_name"]): func for func in functions}
         unknown = [name for name in arguments.functions if name not in named]
@@ -219,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code("outline.py", main))

@@ -20,7 +20,7 @@ from cleave.tools.certificate_checks import (
     pinned_extents,
     read_program,
 )
-from cleave.tools.isolation import INTERRUPTED
+from cleave.tools.exit_code import exit_code
 
 USAGE = """usage: check-certificate [--smt OUTPUT.smt2] [--seed N] FILE
 
@@ -49,19 +49,13 @@ class Row:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run with the arguments (None: of the process); the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if "--help" in words or not words:
-        print(USAGE)
-        return 0 if words else 2
-    try:
-        return _main(words)
-    except CleaveError as error:
-        print(f"check-certificate: error: {error.message}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return exit_code("check-certificate", lambda: _main(words))
 
 
 def _main(words: list[str]) -> int:
+    if "--help" in words or not words:
+        print(USAGE)
+        return 0 if words else 2
     smt, seed = _option(words, "--smt"), _option(words, "--seed") or "1"
     if len(words) != 1 or words[0].startswith("-") or not seed.isdecimal():
         raise CleaveError(USAGE.partition("\n")[0])

@@ -17,7 +17,7 @@ from cleave import __version__
 from cleave.bench.spread import VISIBLE, spread, visible
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
-from cleave.tools.isolation import INTERRUPTED, nobody_reads
+from cleave.tools.exit_code import exit_code
 from cleave.tuner.attempts import is_child, restarted, started, supervised
 
 if TYPE_CHECKING:
@@ -29,24 +29,13 @@ BASELINES = ("eager", "compile", "autotune", "flash", "cudnn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return exit_code("cleave-bench", lambda: _main(arguments), stopped="stopped")
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parsed = _parser().parse_args(arguments)
     parsed.arguments = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        status = _COMMANDS[parsed.command](parsed)
-        sys.stdout.flush()
-        return status
-    except CleaveError as error:
-        print(f"cleave-bench: {error}", file=sys.stderr)
-    except BrokenPipeError:
-        return nobody_reads()
-    except OSError as error:
-        print(f"cleave-bench: error: {error.filename or '<stdout>'}: {error.strerror}", file=sys.stderr)
-        if error.filename is None:
-            nobody_reads()
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return INTERRUPTED
-    return 1
+    return _COMMANDS[parsed.command](parsed)
 
 
 def _parser() -> argparse.ArgumentParser:

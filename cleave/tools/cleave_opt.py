@@ -35,12 +35,10 @@ def _main(arguments: Sequence[str]) -> int:
         command_line.parse_into(options, arguments)
         if options.action != "run":
             return _inform(options)
-        if options.input == "-" and sys.stdin.isatty():
-            print("cleave-opt: reading standard input; end it with ctrl-d", file=sys.stderr)
-        if options.emit in ("cubin", "package") and options.output == "-" and sys.stdout.isatty():
+        if options.emit in ("cubin", "package") and options.output == "-" and files.stdout_is_terminal():
             text = f"--emit={options.emit} writes no text, which is not for a terminal"
             raise CleaveError(text, "cleave-opt", ("-o FILE, or > FILE, takes it",))
-        source = files.read_source(options.input)
+        source = files.read_source(options.input, "cleave-opt")
     except CleaveError as error:
         _show(error, options.texts)
         return 1

@@ -35,9 +35,7 @@ def _main(arguments: Sequence[str]) -> int:
         if options.action != "run":
             files.write_output("-", (run_options.HELP if options.action == "help" else _version()).encode(), "")
             return 0
-        if options.input == "-" and sys.stdin.isatty():
-            print(f"{TOOL}: reading standard input; end it with ctrl-d", file=sys.stderr)
-        source = files.read_source(options.input)
+        source = files.read_source(options.input, TOOL)
     except CleaveError as error:
         _show(error)
         return 1

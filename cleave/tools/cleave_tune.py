@@ -11,7 +11,7 @@ from typing import Any
 from cleave import __version__
 from cleave.errors import CleaveError
 from cleave.tools.arguments import positive
-from cleave.tools.isolation import INTERRUPTED, nobody_reads
+from cleave.tools.exit_code import exit_code
 from cleave.tuner.attempts import is_child, supervised
 
 _TORCH = {
@@ -21,22 +21,17 @@ _TORCH = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return exit_code("cleave-tune", lambda: _main(arguments), stopped="stopped; the same command goes on from here")
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parsed = _parser().parse_args(arguments)
-    try:
-        if parsed.list:
-            return _list(parsed.store)
-        _check(parsed)
-        if is_child():
-            return _tune(parsed)
-        return supervised("cleave.tools.cleave_tune", sys.argv[1:] if arguments is None else arguments)
-    except CleaveError as error:
-        print(f"cleave-tune: {error}", file=sys.stderr)
-    except BrokenPipeError:
-        return nobody_reads()
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
-    return 1
+    if parsed.list:
+        return _list(parsed.store)
+    _check(parsed)
+    if is_child():
+        return _tune(parsed)
+    return supervised("cleave.tools.cleave_tune", sys.argv[1:] if arguments is None else arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 
 from cleave.errors import CleaveError, Position
 
@@ -21,28 +24,48 @@ class Source:
     """
 
     name: str
-    data: bytes
-    text: str | None
+    read: Callable[[], bytes]
     regular: bool
 
+    @cached_property
+    def data(self) -> bytes:
+        """CleaveError if unreadable or empty."""
+        try:
+            data = self.read()
+        except OSError as error:
+            raise CleaveError(f"cannot read: {error.strerror}", self.name) from None
+        if not data.strip():
+            raise CleaveError("the input is empty", Position(self.name, 1, 1))
+        return data
 
-def read_source(path: str) -> Source:
-    """The file, or standard input for ``-``. CleaveError if unreadable, empty, or neither text nor bytecode."""
-    name = STDIN if path == "-" else path
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else _read(path)
-    except OSError as error:
-        raise CleaveError(f"cannot read: {error.strerror}", name) from None
-    if data.startswith(BYTECODE):
-        return Source(name, data, None, os.path.isfile(path))
-    if not data.strip():
-        raise CleaveError("the input is empty", Position(name, 1, 1))
-    return Source(name, data, _decode(data, name), os.path.isfile(path))
+    @cached_property
+    def text(self) -> str | None:
+        """CleaveError if unreadable, empty, or neither text nor bytecode."""
+        return None if self.data.startswith(BYTECODE) else _decode(self.data, self.name)
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+def read_source(path: str, tool: str) -> Source:
+    """The file; or, for ``-``, standard input, which is read when it is first asked for: options are checked before.
+
+    CleaveError for a file that ``Source.text`` does not take.
+    """
+    if path == "-":
+        return Source(STDIN, partial(_read_stdin, tool), False)
+    source = Source(path, Path(path).read_bytes, os.path.isfile(path))
+    _ = source.text
+    return source
+
+
+def _read_stdin(tool: str) -> bytes:
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]: closed by the caller
+        raise CleaveError("cannot read: it is closed", STDIN)
+    if sys.stdin.isatty():
+        print(f"{tool}: reading standard input; end it with ctrl-d", file=sys.stderr)
+    return sys.stdin.buffer.read()
+
+
+def stdout_is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def _decode(data: bytes, name: str) -> str:
@@ -108,6 +131,8 @@ def _replace(real: str, data: bytes, temporary: str) -> None:
 
 
 def _write_stdout(data: bytes) -> None:
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]: 1 may be another file's number by now
+        raise CleaveError("cannot write: it is closed", "<stdout>")
     try:
         with open(1, "wb", closefd=False) as stream:
             stream.write(data)

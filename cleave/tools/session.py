@@ -48,8 +48,6 @@ class Session:
     def __init__(self, options: Options, source: Source, watch: Watch) -> None:
         self.options, self.source, self.watch = options, source, watch
         self.sources = dict(options.texts)
-        if source.text is not None:
-            self.sources[source.name] = source.text
         self.reported: list[Diagnostic] = []
         self.instrumentation = Instrumentation(options)
         self.verifier = registry.create("cleave-verify")
@@ -104,10 +102,17 @@ class Session:
         steps = self._steps()
         if steps is None:
             return None
+        self._read()
         outputs = [self._chunk(chunk, steps) for chunk in self._chunks()]
         if self.options.timing:
             self.instrumentation.report_times()
         return None if None in outputs else [output for output in outputs if output is not None]
+
+    def _read(self) -> None:
+        """Only now, since whoever types the input should not do so for options that are wrong."""
+        self.watch.stage = "reading the input"
+        if self.source.text is not None:
+            self.sources[self.source.name] = self.source.text
 
     def _steps(self) -> list[Step] | None:
         self.watch.stage = "reading the pipeline"
