@@ -71,10 +71,16 @@ def skipped(out: Path) -> set[str]:
 
 
 def rows_of(path: Path) -> list[Json]:
-    """The rows of a JSONL file, none if it is not there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The rows of a JSONL file, none if it is not there; not one that a process had written half of when it was ended."""
+    found: list[Json] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
 
 
 def append_row(path: Path, row: Json) -> None:
+    """On a line of its own, whatever was written before."""
+    torn = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write("\n" * torn + json.dumps(row) + "\n")

@@ -16,7 +16,7 @@ on its first column, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cleave.bindings import ir
@@ -31,8 +31,10 @@ from cleave.schedule.traffic import GROUPS
 
 BLOCKS, LARGE = 4 * GROUPS[-1], 2**14
 """As many blocks as a Hopper GPU has multiprocessors for, of those that all bands divide; extents of large tensors."""
-MOST_KEPT = 1024
-"""Elements of a tile that is kept: eight registers of each thread of a warpgroup."""
+MOST_KEPT = 16
+"""Registers of a thread for what is kept of one loop."""
+_THREADS, _OF_A_ROW, _OF_A_COLUMN = 128, 4, 32
+"""Of a warpgroup, and those of them that each have the number of a product's row, or of its column."""
 _NOWHERE = -(2**62)
 """A place that no tile has."""
 
@@ -44,7 +46,8 @@ Places = frozenset[ir.Value]
 
 def kept_between_tiles(body: Sequence[ir.Operation], grid: Sequence[Size]) -> list[Kept]:
     """What can be kept, of the ops of a tile in order, where a block's next tile is ``BLOCKS`` further in the grid."""
-    stores = [op for each in body for op in (each, *ops_inside(each)) if op.name == "cleave.store"]
+    ops = [op for each in body for op in (each, *ops_inside(each))]
+    stores = [op for op in ops if op.name == "cleave.store"]
     where = [value for op in stores for value in op.operands]
     every = _Dependence(body)
     places = every.of_all(where)
@@ -52,11 +55,12 @@ def kept_between_tiles(body: Sequence[ir.Operation], grid: Sequence[Size]) -> li
     loops = (_Loop(op, depends) for op in body if op.name == "scf.for" and op.results)
     readers = (loop for loop in loops if loop.only_reads([op.operands[1] for op in stores]))
     stays = frozenset(place for place in depends.of_all(where) if _stays(place, grid))
+    columns = {_names(op.results[0])[-1] for op in ops if op.name == "cleave.contract"}
     found, replaced = list[Kept](), set[ir.Operation]()
     for loop in readers if stays < depends.of_all(where) else ():
         behind = list(body)[list(body).index(loop.op) + 1 :]
         kept = _kept(loop, [op for op in behind if op not in replaced], depends, stays)
-        if kept:
+        if kept and _registers(kept.made.values, columns) <= MOST_KEPT:
             found.append(kept)
             replaced |= kept.made.following
     return found
@@ -207,7 +211,7 @@ class Kept:
 
 
 def _kept(loop: _Loop, behind: Sequence[ir.Operation], depends: _Dependence, stays: Places) -> Kept | None:
-    """None where nothing of the loop is made of what ``stays`` alone, or what is kept would be too large.
+    """None where nothing of the loop is made of what ``stays`` alone, or of it what has no zeros.
 
     ``behind``: the ops behind the loop, without those of whose results what an earlier loop keeps takes the place.
     """
@@ -220,7 +224,7 @@ def _kept(loop: _Loop, behind: Sequence[ir.Operation], depends: _Dependence, sta
     if not places or all(op in needed for number in shared for op in loop.needs[number][0]):
         return None
     made = _made_of(results, behind, depends, places)
-    if not made.values or not all(map(_is_kept, made.values)):
+    if not made.values or not all(is_float(cleave.decode(value.type)[0].dtype) for value in made.values):
         return None
     return Kept(loop.op, [value for value in depends.places if value in places], made, rest, needed)
 
@@ -265,10 +269,24 @@ def _is_movable(op: ir.Operation) -> bool:
     return made and all(is_tile(value) for value in (*op.operands, *op.results))
 
 
-def _is_kept(value: ir.Value) -> bool:
-    """Whether it is small enough, and of a type that has zeros."""
-    type_, extents = cleave.decode(value.type)
-    return is_float(type_.dtype) and math.prod(extent or MOST_KEPT + 1 for extent in extents) <= MOST_KEPT
+def _registers(values: Iterable[ir.Value], columns: Set[str]) -> int:
+    """Of a thread, which has two rows of 64 and a fourth of a product's columns."""
+    found = 0
+    for value in values:
+        wide = {name: extent for name, extent in zip(_names(value), _extents(value), strict=True) if extent > 1}
+        has_columns, has_rows = not columns.isdisjoint(wide), not columns >= wide.keys()
+        shared = _THREADS if has_columns and has_rows else _THREADS // (_OF_A_COLUMN if has_columns else _OF_A_ROW)
+        found += -(-math.prod(wide.values()) // shared)
+    return found
+
+
+def _names(tile: ir.Value) -> tuple[str, ...]:
+    return cleave.decode(tile.type)[0].names
+
+
+def _extents(tile: ir.Value) -> list[int]:
+    """Of a tile, all are known."""
+    return [extent or 1 for extent in cleave.decode(tile.type)[1]]
 
 
 # --- building ---------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Stretch:
     ``chained``: contractions by ``wgmma`` that another one feeds. ``copies``: bytes of tiles for ``wgmma``.
     ``special``, ``simple``: elements of register code. ``computes``: whether this does more than to add contractions
     up; ``apart``: and has nothing of them, nor they of it; ``follows``: the dims along which what it computes then
-    differs from block to block.
+    differs from block to block; None where it has a number for each column of a contraction, too many to be kept.
     """
 
     loop: Instruction | None
@@ -86,7 +86,7 @@ class Stretch:
     simple: Amount
     computes: bool
     apart: bool
-    follows: frozenset[str]
+    follows: frozenset[str] | None
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Writer:
             simple=self.shapes.elements(simple),
             computes=_computes(block),
             apart=apart,
-            follows=_follows(block) if apart else frozenset(),
+            follows=_follows(block) if apart else None,
         )
 
     def _fetch(self, load: Instruction) -> Fetch:
@@ -285,14 +285,16 @@ def _computes(block: Block) -> bool:
     return any(i not in sums and i.result in needed for i in code)
 
 
-def _follows(block: Block) -> frozenset[str]:
-    """The dims of memory along which blocks differ in what register code is made of, sums of contractions aside."""
+def _follows(block: Block) -> frozenset[str] | None:
+    """The dims of memory along which blocks differ in what register code is made of, sums of contractions aside; None
+    if columns of a contraction are among them."""
     products = {i.result for i in block.instructions if i.op == "contract"}
     sums = [i for i in block.instructions if i.op == "add" and not products.isdisjoint(i.operands)]
     code = (i for i in block.instructions if i.op not in (*LOADS, "contract") and i not in sums)
     needed = {operand for i in code for operand in i.operands}
     loads = (i for i in block.instructions if i.op in LOADS and i.result in needed)
-    return frozenset(name for i in loads for name in i.attrs.get("varying", i.operands[0].names))
+    found = frozenset(name for i in loads for name in i.attrs.get("varying", i.operands[0].names))
+    return found if found.isdisjoint(product.names[-1] for product in products) else None
 
 
 def _meets(reduction: Instruction) -> bool:

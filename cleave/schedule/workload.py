@@ -239,7 +239,7 @@ class _Count:
             elements=SPECIAL_ELEMENTS * special + simple,
             computes=stretch.computes,
             apart=stretch.apart,
-            kept=stretch.apart and stretch.computes and self._differs_less(stretch.follows),
+            kept=stretch.computes and self._differs_less(stretch.follows),
         )
         work.chains.append(chain)
         work.narrowest = min([work.narrowest, *(copy.of(elements) for copy in stretch.copies)])
@@ -255,10 +255,10 @@ class _Count:
         for product in stretch.products:
             self._product(product, chain)
 
-    def _differs_less(self, names: frozenset[str]) -> bool:
+    def _differs_less(self, names: frozenset[str] | None) -> bool:
         """Whether what differs along these dims is the same along the last axis of several."""
         axes = self.around.axes
-        return len(axes) > 1 and axes[-1] not in names
+        return names is not None and len(axes) > 1 and axes[-1] not in names
 
     def _load(self, load: Fetch, chain: Chain) -> None:
         work, source, size = self.work, load.source, load.bytes.of(self.elements)

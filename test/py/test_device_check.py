@@ -37,6 +37,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
 
 
+def test_a_row_that_was_half_written_is_left_out(tmp_path: Path) -> None:
+    import children
+
+    for text in ('{"what": 1}\n{"what": {"a": 2}', '{"what": 1}\n', ""):
+        path = tmp_path / str(len(text))
+        path.write_text(text)
+        children.append_row(path, {"what": 3})
+        children.append_row(path, {"what": 4})
+        assert [row["what"] for row in children.rows_of(path)] == [1, 3, 4][not text :]
+
+
 def _children(tmp_path: Path, things: str, seconds: float = 30) -> tuple[bool, list[str], float]:
     import children
 

@@ -174,9 +174,9 @@ BANDS = """func.func private @k(%read: {memories}, %written: {memories}) attribu
   %place = arith.addi %above, %0 : index
   %height = arith.constant {height} : index
   %columns = arith.constant {columns} : index
-  %both = arith.muli %height, %columns : index
-  %band = arith.divui %place, %both : index
-  %inside = arith.remui %place, %both : index
+  %tiles = arith.muli %height, %columns : index
+  %band = arith.divui %place, %tiles : index
+  %inside = arith.remui %place, %tiles : index
   %first = arith.muli %band, %height : index
   %below = arith.remui %inside, %height : index
   %row = arith.addi %first, %below : index
@@ -185,6 +185,7 @@ BANDS = """func.func private @k(%read: {memories}, %written: {memories}) attribu
   %zero = arith.constant 0 : index
   %one = arith.constant 1 : index
   %nothing = "cleave.constant"() {{value = 0.0 : f32}} : () -> {tile}
+  {product}
   %number = "cleave.splat"(%column) : (index) -> tensor<i64, #cleave.dims<[]>>
   %wide = "cleave.cast"(%number) : (tensor<i64, #cleave.dims<[]>>) -> tensor<f32, #cleave.dims<[]>>
   %beside = "cleave.add"(%nothing, %wide) : ({tile}, tensor<f32, #cleave.dims<[]>>) -> {tile}
@@ -211,9 +212,21 @@ BANDS = """func.func private @k(%read: {memories}, %written: {memories}) attribu
 }}"""
 
 
+def _product(columns: int) -> str:
+    """The numbers that are summed up are those of its columns."""
+    left, right = (
+        'tensor<16x8xf32, #cleave.dims<["j=16", "k=8"]>>',
+        f'tensor<8x{columns}xf32, #cleave.dims<["k=8", "m={columns}"]>>',
+    )
+    result = f'tensor<16x{columns}xf32, #cleave.dims<["j=16", "m={columns}"]>>'
+    return f"""%left = "cleave.constant"() {{value = 0.0 : f32}} : () -> {left}
+  %right = "cleave.constant"() {{value = 0.0 : f32}} : () -> {right}
+  %both = "cleave.contract"(%left, %right) {{over = ["k"]}} : ({left}, {right}) -> {result}"""
+
+
 def bands(*, height: int = 16, columns: int = 40, elements: int = 16, **names: str) -> str:
     tile, memories = f'tensor<{elements}x1xf32, #cleave.dims<["m={elements}", "n=1"]>>', MEMORIES
-    given = {"of": "row", "other": "nothing", "memory": "read", "start": "nothing", **names}
+    given = {"of": "row", "other": "nothing", "memory": "read", "start": "nothing", "product": "", **names}
     return BANDS.format(height=height, columns=columns, tile=tile, memories=memories, **given)
 
 
@@ -227,7 +240,10 @@ def bands(*, height: int = 16, columns: int = 40, elements: int = 16, **names: s
         ({"of": "column"}, 0),
         ({"of": "place"}, 0),
         ({"memory": "written"}, 0),
-        ({"elements": 2048}, 0),
+        ({"elements": 128}, 2),  # four registers of a thread for each of two
+        ({"elements": 128, "product": _product(128)}, 0),  # 32, as a product has them in its columns
+        ({"elements": 16, "product": _product(16)}, 2),
+        ({"elements": 512}, 0),
     ],
 )
 def test_what_the_next_tile_has_in_common(options: dict[str, Any], kept: int) -> None:
