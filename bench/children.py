@@ -71,7 +71,7 @@ def skipped(out: Path) -> set[str]:
 
 
 def rows_of(path: Path) -> list[Json]:
-    """The rows of a JSONL file, none if it is not there; not one that a process had written half of when it was ended."""
+    """The rows of a JSONL file, none if it is not there; without one that was half written when its process ended."""
     found: list[Json] = []
     for line in path.read_text().splitlines() if path.exists() else []:
         with contextlib.suppress(json.JSONDecodeError):

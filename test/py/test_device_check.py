@@ -37,6 +37,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
 
 
+@pytest.mark.usefixtures("bench")
 def test_a_row_that_was_half_written_is_left_out(tmp_path: Path) -> None:
     import children
 
