@@ -28,3 +28,8 @@ def checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
     for each in sizes:
         check_sizes(each)
     return tuple(dict(each) for each in sizes)
+
+
+def agreeing(sizes: Sequence[Mapping[str, int]], extents: Mapping[str, int]) -> tuple[dict[str, int], ...]:
+    """Those that static extents do not contradict."""
+    return tuple(dict(each) for each in sizes if all(extents.get(name, n) == n for name, n in each.items()))

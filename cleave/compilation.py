@@ -147,13 +147,14 @@ class Compilation:
 
     @cached_property
     def known_sizes(self) -> frozenset[str]:
-        """The symbols of the source as it is called, and of what the superoptimiser made of it."""
+        """The symbols of the source as it is called, static ones too, and of what the superoptimiser made of it."""
         from cleave.lowering.run_functions import symbols
         from cleave.lowering.source import parsed
 
         ctx, module = parsed(self._optimised)
         with ctx:
             found = frozenset(name for op in module.body.operations for name in symbols(op.operation))
+        found |= self.signature.extents.keys()
         return found - self.parts.around_only(self.signature) if self.parts else found
 
     def compiled_in(self, sizes: Sizes) -> dict[str, int]:
@@ -230,6 +231,7 @@ class Compilation:
     def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
         """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""
         from cleave.passes import registry
+        from cleave.runtime.bind_sizes import check_static
         from cleave.runtime.call import check_names
         from cleave.schedule.warp_specialised import ARCHITECTURES
         from cleave.tuner.candidates import variants
@@ -237,6 +239,7 @@ class Compilation:
         if not isinstance(count, int) or count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CleaveError(f"{count!r} candidates: a number from 1 on")
         check_names(self.name, sizes, self.known_sizes)
+        check_static(sizes, self.signature.extents)
         possible = bool(targets) and all(target.name in ARCHITECTURES for target in targets)
         specialise = possible if self.warp_specialise is None else self.warp_specialise
         options = {"warp_specialise": specialise, **self.schedule}

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cleave import knobs
 from cleave.arguments import check_options, checked
-from cleave.buckets import bucket, checked_sizes
+from cleave.buckets import agreeing, bucket, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
 from cleave.errors import CleaveError
+from cleave.runtime.bind_sizes import bind_sizes, check_static
 from cleave.runtime.pitched import Layouts, checked_layouts, layouts_of
 from cleave.runtime.remembered import Remembered
 from cleave.wider import Wider
@@ -86,7 +87,7 @@ class Function:
             self._check_names()
 
     def _check_names(self) -> None:
-        """CleaveError for a size that no argument has."""
+        """CleaveError for a size that no argument has, or that is another one in an argument's type."""
         from cleave.runtime.call import check_names
 
         plan = self.signature
@@ -97,6 +98,7 @@ class Function:
         known |= {symbol for dim in dims for symbol in facts.simplify(dim.size).symbols} | self._compilation.free
         for sizes in self._asked:
             check_names(self.name, sizes, known)
+            check_static(sizes, plan.extents)
 
     def __repr__(self) -> str:
         return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
@@ -347,9 +349,10 @@ class Function:
         return found and self._like(found)
 
     def _like(self, compilation: Compilation) -> Function:
-        """Another one with the same options."""
+        """Another one with the same options, and those of the asked sizes that it may have."""
         made = Function(compilation.source, name=self.name, tuned=self._tuned)
-        made._compilation, made._asked = compilation, self._asked
+        made._asked = self._asked and agreeing(self._asked, compilation.signature.extents)
+        made._compilation = compilation
         return made
 
     def _variant_for(self, bound: Sizes, units: Sizes, *, on_gpu: bool) -> Variant:
@@ -380,7 +383,6 @@ class Function:
 
     def _bound(self, operands: Operands, given: Sizes | None = None) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
-        from cleave.runtime.bind_sizes import bind_sizes
         from cleave.runtime.call import check_ranks
 
         plan = self.signature

@@ -122,6 +122,9 @@ def _input(builder: GraphBuilder, annotation: TensorAnnotation, where: str) -> T
 
 
 def _outputs(results: Any, annotation: Any, where: str) -> list[Tensor]:
+    if results is None:
+        notes = ("it ends without a return, as in return cleave.exp(x)",)
+        raise CleaveError("the function returns nothing", where, notes)
     tensors = list(results) if isinstance(results, (tuple, list)) else [results]
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise CleaveError("the function returns something else than tensors", where)

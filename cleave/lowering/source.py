@@ -15,6 +15,7 @@ from cleave.lowering.run_functions import entry
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.functions import name_of
 from cleave.passes.graph_io import EMPTY_ROWS, from_graph, to_graph
+from cleave.runtime.bind_sizes import check_static
 from cleave.runtime.call import check_names
 
 _UNNAMED = "-"
@@ -66,9 +67,7 @@ def with_extents(text: str, name: str, sizes: Mapping[str, int]) -> str:
     graph, empty_rows = entry_graph(text, name)
     known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
     check_names(name, sizes, known)
-    for symbol, size in sizes.items():
-        if graph.extents.get(symbol, size) != size:
-            raise CleaveError(f"the size '{symbol}' of {name} is {graph.extents[symbol]}, not {size}")
+    check_static(sizes, graph.extents)
     return graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
 
 

@@ -232,11 +232,15 @@ def _unquoted(value: str) -> str:
 
 def parse_sizes(text: str) -> dict[str, int]:
     """``"m=128,n=4096"`` as a dict; CleaveError where it is none."""
+    from cleave.runtime.layout import LARGEST_EXTENT  # and with it what cleave-opt starts without
+
     sizes: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, size = (word.strip() for word in part.partition("="))
         if not name.isidentifier() or not (size.isascii() and size.isdigit()):
             raise CleaveError(f"'{part}' is no size", notes=("write sizes as in m=128,n=4096",))
+        if len(size.lstrip("0")) > len(str(LARGEST_EXTENT)) or int(size) > LARGEST_EXTENT:
+            raise CleaveError(f"size '{name}' is {size}; an extent is at least 0 and at most {LARGEST_EXTENT}")
         if sizes.setdefault(name, int(size)) != int(size):
             raise CleaveError(f"'{name}' is given twice")
     return sizes

@@ -14,6 +14,7 @@ from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph, to_graph
 from cleave.passes.options import parse_sizes
 from cleave.passes.tile_io import from_tile_program
+from cleave.runtime.bind_sizes import check_static
 from cleave.schedule.alignment import aligned
 from cleave.schedule.arrange import arranged
 from cleave.schedule.explain import LEGEND, Outlook, table
@@ -75,7 +76,7 @@ class Schedule:
         options = self.options
         with ctx, ir.Location.unknown(ctx):
             functions = tensor_functions(module)
-            _check_sizes(options.sizes, [func for group in functions for func in group])
+            _check_sizes(options.sizes, functions)
             for alternatives in functions:
                 admitted = self.admitted(alternatives)
                 names = [name_of(func) for func in admitted]
@@ -126,14 +127,25 @@ def _has_split(func: ir.Operation) -> bool:
     return any(op.operation.name == "cleave.split" for op in func.regions[0].blocks[0].operations)
 
 
-def _check_sizes(sizes: Mapping[str, int], functions: Sequence[ir.Operation]) -> None:
-    """CleaveError for a size that no function has."""
-    graphs = [to_graph(func) for func in functions] if sizes else []
-    known = {s for graph in graphs for value in graph.topological() for dim in value.dims for s in dim.size.symbols}
-    known |= {s for graph in graphs for size in graph.facts.definitions.values() for s in size.symbols}
+def _check_sizes(sizes: Mapping[str, int], functions: Sequence[Sequence[ir.Operation]]) -> None:
+    """CleaveError for a size that no function has, or that is another one in the type of each that has it."""
+    groups = [[to_graph(func) for func in group] for group in functions] if sizes else []
+    known = {symbol for group in groups for graph in group for symbol in _symbols(graph)}
     strange = next((name for name in sizes if name not in known), None)
-    if graphs and strange is not None:
+    if groups and strange is not None:
         raise CleaveError(f"no function has a size '{strange}'", notes=(f"their sizes: {', '.join(sorted(known))}",))
+    sources = [(graphs[0], funcs[0].location) for graphs, funcs in zip(groups, functions, strict=False)]
+    for name, size in sizes.items():
+        having = [(graph, location) for graph, location in sources if name in _symbols(graph)]
+        if having and all(graph.extents.get(name, size) != size for graph, _ in having):
+            graph, location = having[0]
+            check_static({name: size}, graph.extents, location)
+
+
+def _symbols(graph: Graph) -> set[str]:
+    """Of the dims and of what the facts define."""
+    sizes = [dim.size for value in graph.topological() for dim in value.dims]
+    return {symbol for size in (*sizes, *graph.facts.definitions.values()) for symbol in size.symbols}
 
 
 def _best(

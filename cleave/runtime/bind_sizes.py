@@ -52,6 +52,14 @@ class Sizes:
         return ", ".join(f"{symbol} = {self.values[symbol]} ({self.origin[symbol]})" for symbol in known)
 
 
+def check_static(given: Mapping[str, int], extents: Mapping[str, int], location: object | None = None) -> None:
+    """CleaveError for a given size that is another one in the function's type."""
+    for name, size in given.items():
+        static = extents.get(name, size)
+        if static != size:
+            raise CleaveError(f"dimension '{name}' is {static} in {_TYPE} and {size} in {_GIVEN}", location)
+
+
 def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None) -> Sizes:
     """Bind every symbol that the shapes of the plan's arguments determine, others by ``given`` or the plan's choices.
 
@@ -60,10 +68,8 @@ def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping
     """
     sizes = Sizes(plan.facts)
     sizes.add(plan.extents, _TYPE)
-    for symbol, value in (given or {}).items():
-        if sizes.values.get(symbol, value) != value:
-            raise CleaveError(f"size '{symbol}' is {sizes.values[symbol]} by {_TYPE}, and {value} is given")
-        sizes.add({symbol: value}, _GIVEN)
+    check_static(given or {}, plan.extents)
+    sizes.add(given or {}, _GIVEN)
     pending: list[tuple[str, Dim, int]] = []
     for tensor, shape in zip(plan.arguments, shapes, strict=True):
         for axis, (text, static, extent) in enumerate(zip(tensor.dims, tensor.extents, shape, strict=True)):

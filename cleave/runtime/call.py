@@ -24,7 +24,7 @@ from cleave.runtime.cuda_tensors import (
 )
 from cleave.runtime.dlpack import DlpackTensor, is_on_host, on_host
 from cleave.runtime.launch_plan import LaunchPlan
-from cleave.runtime.layout import BYTES, Layout
+from cleave.runtime.layout import BYTES, LARGEST_EXTENT, Layout
 from cleave.runtime.pitched import Around, Layouts, Pitched
 from cleave.runtime.remembered import on_stream
 
@@ -132,6 +132,8 @@ def check_sizes(sizes: Any) -> None:
         if not isinstance(size, int) or size < 0:
             notes = ("int(...) makes it one of Python's",) if hasattr(size, "__index__") and size >= 0 else ()
             raise CleaveError(f"the size '{name}' is {size!r}; sizes are integers from 0 on", notes=notes)
+        if size > LARGEST_EXTENT:
+            raise CleaveError(f"size '{name}' is {size}; an extent is at least 0 and at most {LARGEST_EXTENT}")
 
 
 def check_stream(stream: Any) -> None:

@@ -82,14 +82,18 @@ def _tune(parsed: argparse.Namespace) -> int:
 
 def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     """Random tensors on the GPU."""
-    from cleave.runtime.bind_sizes import Sizes
+    from cleave.runtime.bind_sizes import Sizes, check_static
     from cleave.runtime.layout import shape_of
     from cleave.tuner.timing import torch_on_gpu
 
     plan = function.signature
+    check_static(sizes, plan.extents)
     bound = Sizes(plan.facts)
     bound.add({**plan.extents, **sizes}, "the given sizes")
-    shapes = [shape_of(spec, bound) for spec in plan.arguments]
+    try:
+        shapes = [shape_of(spec, bound) for spec in plan.arguments]
+    except CleaveError as error:
+        raise CleaveError(error.message, notes=("give it one in --sizes",) if error.notes else ()) from None
     torch = torch_on_gpu()
     generator = torch.Generator(device="cuda").manual_seed(0)
     return [_drawn(torch, spec.dtype, shape, generator) for spec, shape in zip(plan.arguments, shapes, strict=True)]

@@ -140,8 +140,8 @@ class Session:
         if named is None or diagnostic.position is None or not diagnostic.position.file.startswith(FLAGS):
             return diagnostic
         text = diagnostic.message.replace(f"no pass '{named[1]}'", f"no option or pass '--{named[1]}'")
-        near = did_you_mean(named[1]) if "did you mean" not in text else None
-        return replace(diagnostic, message=f"{text}; did you mean --{near}?" if near else text)
+        near = did_you_mean(named[1])
+        return replace(diagnostic, message=f"{text.partition(';')[0]}; did you mean --{near}?" if near else text)
 
     def _chunks(self) -> Iterator[Chunk | None]:
         """The parts of the input; None for bytecode."""

@@ -322,7 +322,7 @@ def test_a_check_against_nothing_but_rounding_warns(tmp_path: Path) -> None:
     (["--sizes=m"], "cleave-run: error: --sizes: 'm' is no size"),
     (["--sizes=m=-3"], "'m=-3' is no size"),
     (["--sizes=m=3,m=4"], "'m' is given twice"),
-    (["--sizes=m=3000000000"], "dimension 'm' of in0 is 3000000000"),
+    (["--sizes=m=3000000000"], "--sizes: size 'm' is 3000000000; an extent is"),
     (["--seed=x"], "--seed: 'x' is no whole number"),
     (["--stage=gpu"], "--stage: 'gpu' is not ttir or reference"),
     (["--check=1"], "--check takes no value"),

@@ -158,6 +158,10 @@ def _other(x: f32["m k"]) -> f32["m n"]:
 
 
 def _nothing(x: f32["m k"]) -> Any:
+    cleave.exp(x)
+
+
+def _number(x: f32["m k"]) -> Any:
     return 1.0
 
 
@@ -230,7 +234,8 @@ def _largest_of_none(x: f32["m n=0"]) -> f32["m"]:
         (_mixed, "elements of f32 and i32 do not mix"),
         (_disagreeing, "'q'"),
         (_other, "the function returns dims m k, its annotation says m n"),
-        (_nothing, "something else than tensors"),
+        (_nothing, "the function returns nothing\nnote: it ends without a return"),
+        (_number, "something else than tensors"),
         (_no_condition, "the condition is a bool, no tensor"),
         (_huge, "too large for f32"),
         (_array, "an ndarray is neither a tensor nor a number"),

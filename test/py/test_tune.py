@@ -117,7 +117,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert ended.value.code == 0 and capsys.readouterr().out == f"{tool} {cleave.__version__}\n"
 
 
-@pytest.mark.parametrize(("sizes", "message"), [("", "no argument gives size 'm' a value"), ("m=-3", "is no size")])
+@pytest.mark.parametrize(
+    ("sizes", "message"), [("", "size 'm' a value\nnote: give it one in --sizes"), ("m=-3", "is no size")]
+)
 def test_sizes_are_looked_at_before_the_gpu(sizes: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "in.mlir").write_text(product.source)
     flags = ["--sizes", sizes, "--store", str(tmp_path / "tuned")]

@@ -29,7 +29,7 @@
 // TORN: note: the shell took the braces apart: quote it, as in "--superopt{keep=4 explain}"
 // EXPANDED: error: no pass 'superoptkeep'
 // EXPANDED: note: the shell took the braces apart: quote it
-// FLAG: <command line>:1:1: error: no option or pass '--superopts'; did you mean
+// FLAG: <command line>:1:1: error: no option or pass '--superopts'; did you mean --superopt?
 // SWITCH: error: no option or pass '--verify-dagnostics'; did you mean --verify-diagnostics?
 // EMIT: cleave-opt: error: --emit: no 'cubin2'; it is one of mlir, ttir, ttgir, llir, ptx, cubin
 // BOOLEAN: cleave-opt: error: --verify-each=maybe: not true or false
