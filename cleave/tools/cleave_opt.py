@@ -13,11 +13,12 @@ from cleave.tools import command_line, files
 from cleave.tools.command_line import Options
 from cleave.tools.files import Source
 from cleave.tools.internal_error import REPORT, describe_exception
-from cleave.tools.isolation import BROKEN_PIPE, INTERRUPTED, Watch, run_isolated
+from cleave.tools.isolation import BROKEN_PIPE, INTERRUPTED, Watch, ensure_stderr, run_isolated
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run with the arguments (None: of the process); returns the exit code and raises nothing."""
+    ensure_stderr()
     try:
         return _main(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:

@@ -12,12 +12,13 @@ from cleave.passes.diagnostics import Diagnostic
 from cleave.tools import files, run_options
 from cleave.tools.files import Source
 from cleave.tools.internal_error import REPORT, describe_exception
-from cleave.tools.isolation import BROKEN_PIPE, INTERRUPTED, Watch, run_isolated
+from cleave.tools.isolation import BROKEN_PIPE, INTERRUPTED, Watch, ensure_stderr, run_isolated
 from cleave.tools.run_options import TOOL, RunOptions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run with the arguments (None: of the process); returns the exit code and raises nothing."""
+    ensure_stderr()
     try:
         return _main(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from cleave.errors import CleaveError
-from cleave.tools.isolation import INTERRUPTED, nobody_reads
+from cleave.tools.isolation import INTERRUPTED, ensure_stderr, nobody_reads
 
 
 def exit_code(tool: str, work: Callable[[], int | None], stopped: str = "") -> int:
@@ -14,6 +14,7 @@ def exit_code(tool: str, work: Callable[[], int | None], stopped: str = "") -> i
 
     ``stopped``: what an interrupted tool says. A SystemExit, as argparse raises, is passed on.
     """
+    ensure_stderr()
     try:
         return _written(work)
     except CleaveError as error:

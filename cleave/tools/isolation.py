@@ -144,6 +144,13 @@ def _main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def ensure_stderr() -> None:
+    """Where the caller has closed standard error, messages go nowhere; ``print`` would put them on standard output."""
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # which is what C++ code writes to
+        sys.stderr = open(2, "w", closefd=False)
+
+
 def nobody_reads() -> int:
     """The exit code where standard output was closed by its reader; Python, which ends with a flush, says nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

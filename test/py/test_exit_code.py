@@ -99,6 +99,17 @@ def test_closed_standard_output(words: list[str]) -> None:
     assert closing(">&-", [*words, *options, "examples/attention.mlir"]) == expected
 
 
+@pytest.mark.parametrize("words", [*CLOSED.values(), ["-m", "cleave.tools.check_certificate"]])
+def test_closed_standard_error(words: list[str]) -> None:
+    assert closing("2>&-", [*words, "missing.mlir"]) == (1, "", "")
+
+
+def test_a_file_is_written_without_standard_streams(tmp_path: Path) -> None:
+    words = [*CLOSED["cleave_opt"], "examples/attention.mlir", "-o", str(tmp_path / "out.mlir")]
+    assert closing("<&- >&- 2>&-", words) == (0, "", "")
+    assert (tmp_path / "out.mlir").read_text().startswith("module {")
+
+
 @pytest.mark.parametrize(
     ("flag", "told"),
     [("--list-pases", "did you mean --list-passes?"), ("--schedule{size=m=4}", "has no option 'size'")],
