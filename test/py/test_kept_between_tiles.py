@@ -12,6 +12,7 @@ from unittest.mock import patch
 import graphs
 import numpy as np
 import pytest
+import random_specialised
 from compiled import CTX, reference
 from test_warp_specialised import USUAL, _label, chain, matmul, swiglu
 from test_warp_specialised import lowered as usual
@@ -124,6 +125,12 @@ def test_numbers(graph: Graph) -> None:
     for rows, seed in ((300, 1), (129, 2), (1, 3), (0, 4)):
         assert error(graph, plan, texts, rows, seed) < 1e-2
     assert error(graph, plan, plain, 300, 1) < 1e-2
+
+
+@pytest.mark.parametrize("seed", [4, 5, 12, 13, 15, 19])
+def test_drawn_programs(seed: int) -> None:
+    """Of which all keep something."""
+    assert random_specialised.judged(seed) == ("kept", "")
 
 
 def _loops(text: str, grid: Sequence[str], *, keep: bool = True) -> list[list[str]]:
