@@ -230,8 +230,8 @@ class Compilation:
 
     def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
         """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""
+        from cleave.dialects.given_sizes import check_static
         from cleave.passes import registry
-        from cleave.runtime.bind_sizes import check_static
         from cleave.runtime.call import check_names
         from cleave.schedule.warp_specialised import ARCHITECTURES
         from cleave.tuner.candidates import variants

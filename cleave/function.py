@@ -18,8 +18,9 @@ from cleave.arguments import check_options, checked
 from cleave.buckets import agreeing, bucket, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
+from cleave.dialects.given_sizes import check_static
 from cleave.errors import CleaveError
-from cleave.runtime.bind_sizes import bind_sizes, check_static
+from cleave.runtime.bind_sizes import bind_sizes
 from cleave.runtime.pitched import Layouts, checked_layouts, layouts_of
 from cleave.runtime.remembered import Remembered
 from cleave.wider import Wider

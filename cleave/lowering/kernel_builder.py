@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Answer, Facts, Size, const, parse, sym
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.dialects.tensor_type import TensorType
 from cleave.errors import CleaveError
 from cleave.lowering import tt
@@ -25,7 +26,6 @@ from cleave.lowering.ttir_race import hold_back_register_operands, separate_raci
 from cleave.lowering.views import View
 from cleave.passes.diagnostics import position_of
 from cleave.passes.functions import ops_inside
-from cleave.runtime.layout import LARGEST_EXTENT
 
 KERNEL_MODULE = "cleave.kernel_module"
 ARGUMENTS = "cleave.arguments"

@@ -1,7 +1,7 @@
 """Index arithmetic of a kernel as i32 or i64, whichever is proved to hold its values.
 
-Every extent is at most ``LARGEST_EXTENT`` (``runtime/layout.py``), so that an extent plus a tile fits in i32; launches
-check it. What is larger, such as products of extents, is computed in i64.
+Every extent is at most ``LARGEST_EXTENT`` (``dialects/given_sizes.py``), so that an extent plus a tile fits in i32;
+launches check it. What is larger, such as products of extents, is computed in i64.
 """
 
 from __future__ import annotations

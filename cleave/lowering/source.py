@@ -9,13 +9,13 @@ from typing import Any
 
 from cleave.bindings import MLIRError, context, ir
 from cleave.dialects.facts import Facts
+from cleave.dialects.given_sizes import check_static
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError, Position, a_kind_of
 from cleave.lowering.run_functions import entry
 from cleave.passes import diagnostics, pipelines, registry
 from cleave.passes.functions import name_of
 from cleave.passes.graph_io import EMPTY_ROWS, from_graph, to_graph
-from cleave.runtime.bind_sizes import check_static
 from cleave.runtime.call import check_names
 
 _UNNAMED = "-"

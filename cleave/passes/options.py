@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.errors import CleaveError, Position
 
 
@@ -232,8 +233,6 @@ def _unquoted(value: str) -> str:
 
 def parse_sizes(text: str) -> dict[str, int]:
     """``"m=128,n=4096"`` as a dict; CleaveError where it is none."""
-    from cleave.runtime.layout import LARGEST_EXTENT  # and with it what cleave-opt starts without
-
     sizes: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, size = (word.strip() for word in part.partition("="))

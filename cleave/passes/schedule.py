@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
+from cleave.dialects.given_sizes import check_static
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
@@ -14,7 +15,6 @@ from cleave.passes.functions import name_of, tensor_functions
 from cleave.passes.graph_io import meant_graph, to_graph
 from cleave.passes.options import parse_sizes
 from cleave.passes.tile_io import from_tile_program
-from cleave.runtime.bind_sizes import check_static
 from cleave.schedule.alignment import aligned
 from cleave.schedule.arrange import arranged
 from cleave.schedule.explain import LEGEND, Outlook, table

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from cleave.dialects.dims import Dim, Facts, Size, const, parse, sym
+from cleave.dialects.given_sizes import GIVEN, TYPE, check_static
 from cleave.errors import CleaveError
 from cleave.runtime.launch_plan import LaunchPlan
 
@@ -14,8 +15,6 @@ _RELATION = re.compile(r"(<=|>=|==|=|<|>)")
 _HOLDS = {
     "<=": int.__le__, ">=": int.__ge__, "=": int.__eq__, "==": int.__eq__, "<": int.__lt__, ">": int.__gt__,
 }  # fmt: skip
-_TYPE = "the function's type"
-_GIVEN = "the given sizes"
 CHOICE = "the schedule's choice"
 
 
@@ -52,14 +51,6 @@ class Sizes:
         return ", ".join(f"{symbol} = {self.values[symbol]} ({self.origin[symbol]})" for symbol in known)
 
 
-def check_static(given: Mapping[str, int], extents: Mapping[str, int], location: object | None = None) -> None:
-    """CleaveError for a given size that is another one in the function's type."""
-    for name, size in given.items():
-        static = extents.get(name, size)
-        if static != size:
-            raise CleaveError(f"dimension '{name}' is {static} in {_TYPE} and {size} in {_GIVEN}", location)
-
-
 def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None) -> Sizes:
     """Bind every symbol that the shapes of the plan's arguments determine, others by ``given`` or the plan's choices.
 
@@ -67,9 +58,9 @@ def bind_sizes(plan: LaunchPlan, shapes: Sequence[Sequence[int]], given: Mapping
     and where a fact of the function does not hold.
     """
     sizes = Sizes(plan.facts)
-    sizes.add(plan.extents, _TYPE)
+    sizes.add(plan.extents, TYPE)
     check_static(given or {}, plan.extents)
-    sizes.add(given or {}, _GIVEN)
+    sizes.add(given or {}, GIVEN)
     pending: list[tuple[str, Dim, int]] = []
     for tensor, shape in zip(plan.arguments, shapes, strict=True):
         for axis, (text, static, extent) in enumerate(zip(tensor.dims, tensor.extents, shape, strict=True)):

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.errors import CleaveError
 from cleave.runtime.cuda_tensors import (
     ALIGNMENT,
@@ -24,7 +25,7 @@ from cleave.runtime.cuda_tensors import (
 )
 from cleave.runtime.dlpack import DlpackTensor, is_on_host, on_host
 from cleave.runtime.launch_plan import LaunchPlan
-from cleave.runtime.layout import BYTES, LARGEST_EXTENT, Layout
+from cleave.runtime.layout import BYTES, Layout
 from cleave.runtime.pitched import Around, Layouts, Pitched
 from cleave.runtime.remembered import on_stream
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cleave.dialects.dims import Dim
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes
 from cleave.runtime.launch_plan import Launch, TensorSpec, View
 
 #: CUDA's limits on a grid: axes x, y, z.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
-#: So that an extent plus a tile fits in 32 bits; kernels are compiled for extents up to it.
-LARGEST_EXTENT = 2**31 - 2**20
 BYTES = {"f8E4M3FN": 1, "f8E5M2": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8,
          "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "index": 8}  # fmt: skip
 

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from cleave.dialects.dims import Dim
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.errors import CleaveError
 from cleave.runtime.cuda_tensors import ALIGNMENT, address_of, layout_of
 from cleave.runtime.launch_plan import LaunchPlan, TensorSpec
-from cleave.runtime.layout import BYTES, LARGEST_EXTENT, Layout
+from cleave.runtime.layout import BYTES, Layout
 
 
 @dataclass(frozen=True, order=True)

@@ -82,7 +82,8 @@ def _tune(parsed: argparse.Namespace) -> int:
 
 def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     """Random tensors on the GPU."""
-    from cleave.runtime.bind_sizes import Sizes, check_static
+    from cleave.dialects.given_sizes import check_static
+    from cleave.runtime.bind_sizes import Sizes
     from cleave.runtime.layout import shape_of
     from cleave.tuner.timing import torch_on_gpu
 

@@ -184,10 +184,11 @@ def test_what_has_no_columns_is_stored_by_one_of_them() -> None:
 
 
 def test_values_are_a_part_of_the_keys_buffer() -> None:
-    """One ring for both, of which each consumer's values are the half that it begins at."""
+    """One ring for both, of which each consumer's values are the half that it begins at. Results go in four pieces."""
     candidate, _, kernel = lowered(latent_attention())
     assert TTGIR_TARGET in kernel.text and candidate.num_warps == 8
-    assert sum(text.startswith("desc:") for text in kernel.arguments) == 2
+    *loaded, stored = [text for text in kernel.arguments if text.startswith("desc:")]
+    assert len(loaded) == 2 and stored.endswith(":1x64x64")  # a fourth of the half
     assert kernel.text.count("x64x512xf16, #ttg.nvmma_shared") > 0 and "x64x256xf16, #ttg.nvmma" not in kernel.text
     for first in (0, 256):
         assert '"ttg.memdesc_subslice"' in kernel.text and f"offsets = array<i32: 0, {first}>" in kernel.text
@@ -201,7 +202,8 @@ def test_the_compiler_takes_it() -> None:
     assert isinstance(found, Compiled)
     assert found.num_warps == 12 and found.registers == 168 and not found.notes
     assert found.spills <= 192 or parse_version(version("triton")) > (3, 7)
-    assert found.shared <= candidate.cost.shared <= found.target.shared_per_block
+    results = 2 * 64 * 64 * 2  # a piece of each consumer's, which the model leaves out
+    assert found.shared <= candidate.cost.shared + results <= found.target.shared_per_block
     assert "32768;" in found.ptx
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import cleave
 from cleave.bindings import context, ir
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.errors import CleaveError
 from cleave.passes.schedule import Schedule
-from cleave.runtime.layout import LARGEST_EXTENT
 from cleave.tools import cleave_opt, cleave_run
 from cleave.tools.cleave_tune import _inputs
 

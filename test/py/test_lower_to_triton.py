@@ -14,13 +14,13 @@ from lowered import NUMPY, lower, run_lowered
 
 from cleave.bindings import context, ir
 from cleave.dialects.dims import parse
+from cleave.dialects.given_sizes import LARGEST_EXTENT
 from cleave.dialects.graph import Graph, GraphBuilder
 from cleave.errors import CleaveError
 from cleave.lowering.emit import KernelModule, kernel_modules
 from cleave.passes.graph_io import from_graph
 from cleave.passes.tile_io import from_tile_program
 from cleave.reference import run
-from cleave.runtime.layout import LARGEST_EXTENT
 from cleave.schedule.scheduler import ScheduleOptions, schedule
 
 TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 3e-6, "f64": 1e-13}
