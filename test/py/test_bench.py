@@ -249,7 +249,14 @@ def test_ctrl_c_ends_all_jobs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cleave.tools.cleave_bench", "prepare", str(tmp_path), "--only=matmul", "--jobs=2"]
     log = tmp_path.with_suffix(".log")  # no pipe, which compilers that are at work keep open
     with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+        )
     assert process.stdout and "1 program, the first of 1 launch" in process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(20) == 130 and log.read_text().rstrip().endswith("stopped")
