@@ -11,6 +11,11 @@ LARGEST_EXTENT = 2**31 - 2**20
 TYPE, GIVEN = "the function's type", "the given sizes"
 
 
+def too_large(name: str, size: int | str) -> CleaveError:
+    """For a size above ``LARGEST_EXTENT``."""
+    return CleaveError(f"size '{name}' is {size}; an extent is at least 0 and at most {LARGEST_EXTENT}")
+
+
 def check_static(given: Mapping[str, int], extents: Mapping[str, int], location: object | None = None) -> None:
     """CleaveError for a given size that is another one in the function's type."""
     for name, size in given.items():

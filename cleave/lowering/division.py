@@ -17,7 +17,7 @@ from cleave.bindings import ir
 from cleave.dialects import cleave
 from cleave.dialects.dims import Dim, const
 from cleave.dialects.tensor_type import TensorType
-from cleave.lowering import exchange
+from cleave.lowering import exchange, index_ops
 from cleave.passes.functions import ops_inside
 
 FIRST = "first__of_part"
@@ -164,8 +164,7 @@ def _divide(part: ir.Operation, division: Division, symbol: str, columns: str = 
     _declare_symbol(part, division, symbol)
     block = part.regions[0].blocks[0]
     with part.location, ir.InsertionPoint.at_block_begin(block):
-        text = ir.StringAttr.get(symbol)
-        first = ir.Operation.create("cleave.extent", [ir.IndexType.get()], [], {"size": text}).results[0]
+        first = index_ops.extent(symbol)
     for op in _behind_barrier(part):
         _take_turns(op, division, first)
     for op in _ahead_of_barrier(part):
@@ -206,8 +205,7 @@ def _move(op: ir.Operation, division: Division, first: ir.Value) -> None:
         return
     position = len(list(op.operands)) - 2 * len(names) + names.index(division.dim)
     with op.location, ir.InsertionPoint(op):
-        moved = ir.Operation.create("arith.addi", [ir.IndexType.get()], [op.operands[position], first])
-    op.operands[position] = moved.results[0]
+        op.operands[position] = index_ops.arith("addi", op.operands[position], first)
 
 
 def _take_turns(op: ir.Operation, division: Division, first: ir.Value) -> None:
@@ -216,28 +214,21 @@ def _take_turns(op: ir.Operation, division: Division, first: ir.Value) -> None:
     if op.name == "cleave.store":
         _leave_to_first(op, first)
     elif op.name == "scf.for" and not len(op.results):
-        index = ir.IndexType.get()
         low, _, step = op.operands
         with op.location, ir.InsertionPoint(op):
-            extent, parts = (
-                ir.Operation.create("arith.constant", [index], [], {"value": ir.IntegerAttr.get(index, n)}).results[0]
-                for n in (division.extent, division.parts)
-            )
-            part = ir.Operation.create("arith.divui", [index], [first, extent]).results[0]
-            ahead = ir.Operation.create("arith.muli", [index], [part, step]).results[0]
-            op.operands[0] = ir.Operation.create("arith.addi", [index], [low, ahead]).results[0]
-            op.operands[2] = ir.Operation.create("arith.muli", [index], [step, parts]).results[0]
+            extent, parts = map(index_ops.constant, (division.extent, division.parts))
+            ahead = index_ops.arith("muli", index_ops.arith("divui", first, extent), step)
+            op.operands[0] = index_ops.arith("addi", low, ahead)
+            op.operands[2] = index_ops.arith("muli", step, parts)
 
 
 def _leave_to_first(store: ir.Operation, first: ir.Value) -> None:
     """All parts have the same to store."""
     with store.location, ir.InsertionPoint(store):
-        zero = ir.Operation.create(
-            "arith.constant", [ir.IndexType.get()], [], {"value": ir.IntegerAttr.get(ir.IndexType.get(), 0)}
-        )
+        zero = index_ops.constant(0)
         same = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
         is_first = ir.Operation.create(
-            "arith.cmpi", [ir.IntegerType.get_signless(1)], [first, zero.results[0]], {"predicate": same}
+            "arith.cmpi", [ir.IntegerType.get_signless(1)], [first, zero], {"predicate": same}
         )
         branch = ir.Operation.create("scf.if", [], [is_first.results[0]], regions=2)
         with ir.InsertionPoint(ir.Block.create_at_start(branch.regions[0], [])):

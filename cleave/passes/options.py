@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cleave.dialects.given_sizes import LARGEST_EXTENT
+from cleave.dialects.given_sizes import LARGEST_EXTENT, too_large
 from cleave.errors import CleaveError, Position
 
 
@@ -239,7 +239,7 @@ def parse_sizes(text: str) -> dict[str, int]:
         if not name.isidentifier() or not (size.isascii() and size.isdigit()):
             raise CleaveError(f"'{part}' is no size", notes=("write sizes as in m=128,n=4096",))
         if len(size.lstrip("0")) > len(str(LARGEST_EXTENT)) or int(size) > LARGEST_EXTENT:
-            raise CleaveError(f"size '{name}' is {size}; an extent is at least 0 and at most {LARGEST_EXTENT}")
+            raise too_large(name, size)
         if sizes.setdefault(name, int(size)) != int(size):
             raise CleaveError(f"'{name}' is given twice")
     return sizes

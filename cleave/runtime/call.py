@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from cleave.dialects.given_sizes import LARGEST_EXTENT
+from cleave.dialects.given_sizes import LARGEST_EXTENT, too_large
 from cleave.errors import CleaveError
 from cleave.runtime.cuda_tensors import (
     ALIGNMENT,
@@ -134,7 +134,7 @@ def check_sizes(sizes: Any) -> None:
             notes = ("int(...) makes it one of Python's",) if hasattr(size, "__index__") and size >= 0 else ()
             raise CleaveError(f"the size '{name}' is {size!r}; sizes are integers from 0 on", notes=notes)
         if size > LARGEST_EXTENT:
-            raise CleaveError(f"size '{name}' is {size}; an extent is at least 0 and at most {LARGEST_EXTENT}")
+            raise too_large(name, size)
 
 
 def check_stream(stream: Any) -> None:

@@ -82,7 +82,7 @@ def _tune(parsed: argparse.Namespace) -> int:
 
 def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     """Random tensors on the GPU."""
-    from cleave.dialects.given_sizes import check_static
+    from cleave.dialects.given_sizes import GIVEN, check_static
     from cleave.runtime.bind_sizes import Sizes
     from cleave.runtime.layout import shape_of
     from cleave.tuner.timing import torch_on_gpu
@@ -90,7 +90,7 @@ def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     plan = function.signature
     check_static(sizes, plan.extents)
     bound = Sizes(plan.facts)
-    bound.add({**plan.extents, **sizes}, "the given sizes")
+    bound.add({**plan.extents, **sizes}, GIVEN)
     try:
         shapes = [shape_of(spec, bound) for spec in plan.arguments]
     except CleaveError as error:

@@ -116,12 +116,13 @@ def _symbols(graph: Graph) -> list[str]:
     return sorted({name for value in graph.inputs for dim in value.dims for name in dim.size.symbols} & SMALL.keys())
 
 
-def lowered(text: str, form: Form, stages: int) -> Lowered:
+def lowered(text: str, form: Form, stages: int, name: str = "drawn") -> Lowered:
+    """``name``: the graph's."""
     with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", stages):
         module = ir.Module.parse(text)
         LowerToTtgir(**asdict(form)).apply(CTX, module)
         kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        return plan_of(module, "drawn", kernels), {name: kernel.text for name, kernel in kernels.items()}
+        return plan_of(module, name, kernels), {name: kernel.text for name, kernel in kernels.items()}
 
 
 def error(graph: Graph, found: Lowered, sizes: dict[str, int], seed: int) -> float:

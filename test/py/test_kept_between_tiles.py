@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from typing import Any
-from unittest.mock import patch
 
 import graphs
-import numpy as np
 import pytest
 import random_specialised
-from compiled import CTX, reference
+from compiled import CTX
 from test_warp_specialised import USUAL, _label, chain, matmul, swiglu
 from test_warp_specialised import lowered as usual
 from test_warp_specialised_forms import taken
@@ -21,17 +19,10 @@ from test_warp_specialised_forms import taken
 from cleave.bindings import ir
 from cleave.dialects.dims import parse
 from cleave.dialects.graph import Graph, GraphBuilder, Value
-from cleave.lowering import rings
-from cleave.lowering.emit import kernel_modules
 from cleave.lowering.form import Form
-from cleave.lowering.lower_to_ttgir import LowerToTtgir
-from cleave.lowering.plan import plan_of
 from cleave.lowering.tile_loop import loop_over_tiles
 from cleave.passes.functions import ops_inside
 from cleave.passes.tile_io import from_tile_program
-from cleave.runtime.choose_sizes import choose_free
-from cleave.runtime.execute import execute
-from cleave.runtime.launch_plan import LaunchPlan
 from cleave.schedule.scheduler import ScheduleOptions, Schedules, with_candidates
 from cleave.schedule.traffic import Walk, blocks_in_bands
 
@@ -92,25 +83,9 @@ def program(graph: Graph) -> str:
         return str(module)
 
 
-def lowered(graph: Graph, form: Form = USUAL) -> tuple[LaunchPlan, dict[str, str]]:
+def lowered(graph: Graph, form: Form = USUAL) -> random_specialised.Lowered:
     """With two stages, so that buffers are filled again and again."""
-    with CTX, ir.Location.unknown(), patch.object(rings, "MOST_STAGES", 2):
-        module = ir.Module.parse(program(graph))
-        LowerToTtgir(**asdict(form)).apply(CTX, module)
-        kernels = {kernel.name: kernel for kernel in kernel_modules(module)}
-        return plan_of(module, graph.name, kernels), {name: kernel.text for name, kernel in kernels.items()}
-
-
-def error(graph: Graph, plan: LaunchPlan, texts: dict[str, str], rows: int, seed: int) -> float:
-    """The largest error, relative to the largest number."""
-    rng = np.random.default_rng(seed)
-    bound = {**graph.extents, "m": rows}
-    shapes = [[dim.size.evaluate(bound) for dim in value.dims] for value in graph.inputs]
-    inputs = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
-    (expected,) = reference(graph, inputs, "f64", bound)
-    (found,) = execute(plan, texts, inputs, choose_free(plan, {"m": rows}), seed=seed)
-    difference = np.abs(found.astype(float) - expected).max(initial=0.0)
-    return float(difference / np.abs(expected).max(initial=1e-30))
+    return random_specialised.lowered(program(graph), form, 2, graph.name)
 
 
 KEPT = [normalised(), standardised(), gated(), peaked()]
@@ -119,12 +94,11 @@ KEPT = [normalised(), standardised(), gated(), peaked()]
 @pytest.mark.parametrize("graph", KEPT, ids=_label)
 def test_numbers(graph: Graph) -> None:
     """Blocks have tiles of the same and of other rows, in either order; no rows, one, and ends of tiles."""
-    plan, texts = lowered(graph)
-    _, plain = lowered(graph, NOT_KEPT)
-    assert plan.launches[0].persistent and texts != plain
+    kept, plain = lowered(graph), lowered(graph, NOT_KEPT)
+    assert kept[0].launches[0].persistent and kept[1] != plain[1]
     for rows, seed in ((300, 1), (129, 2), (1, 3), (0, 4)):
-        assert error(graph, plan, texts, rows, seed) < 1e-2
-    assert error(graph, plan, plain, 300, 1) < 1e-2
+        assert random_specialised.error(graph, kept, {"m": rows}, seed) < 1e-2
+    assert random_specialised.error(graph, plain, {"m": 300}, 1) < 1e-2
 
 
 @pytest.mark.parametrize("seed", [4, 5, 12, 13, 15, 19])
