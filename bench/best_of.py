@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cleave.bench.run import read_rows
+from cleave.tools.exit_code import exit_code
 
 FIRST = (1, 4, 8, 16, 32)
 
@@ -32,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code("best_of.py", main))

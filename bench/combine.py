@@ -21,6 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from cleave.tools.exit_code import exit_code
+
 FORMS = ("plain", "pdl", "share")
 Json = dict[str, Any]
 
@@ -214,7 +216,7 @@ def _median(call: Callable[[], Any], flush: Any) -> float:
     return statistics.median(times[3:])
 
 
-if __name__ == "__main__":
+def main() -> int | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for command, folders in (("prepare", ["cases"]), ("run", ["cases", "out"])):
@@ -222,4 +224,8 @@ if __name__ == "__main__":
         for folder in folders:
             each.add_argument(folder, type=Path)
     arguments = parser.parse_args()
-    sys.exit(prepare(arguments.cases) if arguments.command == "prepare" else run(arguments.cases, arguments.out))
+    return prepare(arguments.cases) if arguments.command == "prepare" else run(arguments.cases, arguments.out)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code("combine.py", main))

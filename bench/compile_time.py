@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from cleave.tools.exit_code import exit_code  # noqa: E402
+
 PAGE = ROOT / "bench" / "results" / "compile-times.md"
 BAR = 60.0  # seconds for a subgraph by the clock, with COMPILED candidates on two cores
 COMPILED = 16
@@ -131,7 +133,15 @@ def machine() -> Mapping[str, object]:
     return {"model": model, "cores": os.cpu_count(), "python": python, "triton": version("triton")}
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--one"]:
+        print(json.dumps(measure(arguments[1], arguments[2], int(arguments[3]))))
+        return 0
+    return table(arguments)
+
+
+def table(arguments: list[str]) -> int:
     from cleave.bench.subgraphs import subgraphs
     from cleave.tools.arguments import chosen
 
@@ -154,7 +164,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(measure(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
-        sys.exit(0)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code("compile_time.py", main))

@@ -13,6 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from cleave.tools.exit_code import exit_code
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -34,4 +36,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code("contractions.py", main))

@@ -17,6 +17,7 @@ from children import Json, append_row, rows_of, run_in_children, skipped
 from gpu_runs import errors, launch, normal_inputs, poisoned, program_of, stream, unpoisoned
 
 from cleave.errors import CleaveError
+from cleave.tools.exit_code import exit_code
 from cleave.tuner.timing import Timer
 
 Tensor = torch.Tensor
@@ -130,4 +131,4 @@ def _checked_and_timed(
 
 if __name__ == "__main__":
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-    _child(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+    sys.exit(exit_code("cost_measure.py", lambda: _child(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))))

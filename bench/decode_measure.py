@@ -25,6 +25,7 @@ from cleave.lowering.targets import Target
 from cleave.lowering.workers import Workers
 from cleave.runtime.cuda import Kernel, Program
 from cleave.runtime.launch_plan import LaunchPlan
+from cleave.tools.exit_code import exit_code
 from cleave.tuner.timing import Timer
 
 Tensor = torch.Tensor
@@ -162,4 +163,4 @@ def _kernel(binary: Binary) -> Kernel:
 
 if __name__ == "__main__":
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-    _child(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+    sys.exit(exit_code("decode_measure.py", lambda: _child(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))))

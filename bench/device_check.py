@@ -14,6 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from cleave.tools.exit_code import exit_code
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -49,4 +51,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code("device_check.py", main))

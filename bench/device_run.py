@@ -27,6 +27,7 @@ from gpu_runs import TORCH, errors, launch, poisoned, program_of, stream, unpois
 
 from cleave.errors import CleaveError
 from cleave.runtime.cuda import Program
+from cleave.tools.exit_code import exit_code
 from cleave.tuner.timing import Timer
 
 PASSES = 3
@@ -218,4 +219,4 @@ def measure(folder: Path, out: Path, seconds: float) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     step = {"check": check, "time": measure}[sys.argv[1]]
-    step(Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
+    sys.exit(exit_code("device_run.py", lambda: step(Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))))

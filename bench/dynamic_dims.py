@@ -16,6 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from cleave.tools.exit_code import exit_code
+
 HEADS = 32
 SCALE = 0.1
 LARGEST_ERROR = 2e-3
@@ -155,9 +157,13 @@ def microseconds(work: Callable[[], Any]) -> float:
     return statistics.median(found[3:])
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["prepare", "run"])
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     {"prepare": prepare, "run": run}[arguments.command](arguments.folder)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code("dynamic_dims.py", main))

@@ -25,6 +25,7 @@ from cleave.bench.run import by_turns, environment, package_path, programs
 from cleave.bench.subgraphs import Subgraph, subgraphs
 from cleave.lowering.form import MARK
 from cleave.runtime.package import Package
+from cleave.tools.exit_code import exit_code
 from cleave.tuner.timing import Timer
 
 
@@ -77,4 +78,4 @@ def _print(row: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code("forms.py", main))

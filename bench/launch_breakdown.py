@@ -7,10 +7,15 @@ are microseconds by the clock, the least of several series, for other work on th
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cleave.tools.exit_code import exit_code
 
 CALLS, SERIES = 200, 30
 SHAPES = {"product": [(16, 64), (64, 16)], "attention": [(8, 1, 16, 64), (8, 4096, 64), (8, 4096, 64)]}
@@ -100,4 +105,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code("launch_breakdown.py", main))

@@ -28,8 +28,10 @@ except ImportError:
     REAL = None
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "test" / "py"))
+sys.path[:0] = [str(ROOT), str(ROOT / "test" / "py")]
 from torch_stub import Torch, TorchTensor  # noqa: E402
+
+from cleave.tools.exit_code import exit_code  # noqa: E402
 
 CALLS = 5000
 Options = dict[str, Any]
@@ -170,6 +172,7 @@ def new_shapes(function: Any, calls: Sequence[Sequence[TorchTensor]]) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     from cleave.runtime import cuda, cuda_driver, programs
 
     with tempfile.TemporaryDirectory() as folder:
@@ -184,5 +187,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    main()
+    sys.exit(exit_code("launch_overhead.py", main))

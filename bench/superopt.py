@@ -19,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "test" / "py")]
 
+from cleave.tools.exit_code import exit_code  # noqa: E402
+
 PAGE = ROOT / "docs" / "superopt-times.md"
 BARS = {"attention": (0.2, 0.5)}  # seconds without and with split
 EACH, ALL, MEGABYTES = 5.0, 20.0, 1000.0
@@ -121,7 +123,15 @@ def offenders(runs: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[st
     return found
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--one"]:
+        print(json.dumps(measure(sys.stdin.read(), arguments[1] == "1")))
+        return 0
+    return table(arguments)
+
+
+def table(arguments: list[str]) -> int:
     from discovery_programs import LARGE, PROGRAMS
 
     from cleave.tools.arguments import chosen
@@ -151,7 +161,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(measure(sys.stdin.read(), sys.argv[2] == "1")))
-        sys.exit(0)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code("superopt.py", main))

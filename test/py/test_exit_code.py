@@ -18,7 +18,9 @@ MODULE = (ROOT / "examples" / "attention.mlir").read_text()
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # argparse would not notice that its help is not written
 
+SCRIPTS = [path for path in sorted((ROOT / "bench").glob("*.py")) if "__main__" in path.read_text()]
 TOOLS = {
+    **{path.name: [str(path), "--help"] for path in SCRIPTS if "\nimport torch\n" not in path.read_text()},
     "check-certificate": ["-m", "cleave.tools.check_certificate", "--help"],
     "cleave-bench": ["-m", "cleave.tools.cleave_bench", "--help"],
     "cleave-tune": ["-m", "cleave.tools.cleave_tune", "--help"],
@@ -26,7 +28,6 @@ TOOLS = {
     "dialect-reference": ["tools/dialect-reference", "--check"],
     "embed.py": ["examples/embed.py"],
     "outline.py": ["tools/outline.py"],
-    "triton_matrix.py": ["bench/triton_matrix.py", "--help"],
 }
 
 
@@ -53,6 +54,12 @@ def test_no_room(tool: str) -> None:
     with open("/dev/full", "w") as full:
         expected = f"{tool}: error: <stdout>: No space left on device\n"
         assert ended(TOOLS[tool], full.fileno()) == (1, expected)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_end_as_tools_do(script: Path) -> None:
+    """Those that need PyTorch, too, which run as children of others."""
+    assert f'sys.exit(exit_code("{script.name}", ' in script.read_text()
 
 
 def raises(error: BaseException) -> Callable[[], int]:
