@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from cleave.dialects.dims import Facts, sym
+from cleave.dialects.given_sizes import LARGEST_EXTENT, hold
 from cleave.errors import CleaveError
 
 SMALLEST_BUCKET, RATIO = 16, 4
@@ -19,6 +21,16 @@ def bucket(size: int) -> int:
     return found
 
 
+def buckets(sizes: Mapping[str, int], facts: Facts) -> dict[str, int]:
+    """Those that stand for these sizes: no larger than facts let them be."""
+    return {name: min(bucket(size), _most(facts, name)) for name, size in sizes.items()}
+
+
+def _most(facts: Facts, name: str) -> int:
+    most = facts.bounds(sym(name))[1]
+    return LARGEST_EXTENT if most is None else most
+
+
 def checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
     """A list of sizes as it was given; CleaveError for anything else."""
     from cleave.runtime.call import check_sizes
@@ -30,6 +42,9 @@ def checked_sizes(sizes: Any) -> tuple[dict[str, int], ...]:
     return tuple(dict(each) for each in sizes)
 
 
-def agreeing(sizes: Sequence[Mapping[str, int]], extents: Mapping[str, int]) -> tuple[dict[str, int], ...]:
-    """Those that static extents do not contradict."""
-    return tuple(dict(each) for each in sizes if all(extents.get(name, n) == n for name, n in each.items()))
+def agreeing(
+    sizes: Sequence[Mapping[str, int]], extents: Mapping[str, int], facts: Sequence[str]
+) -> tuple[dict[str, int], ...]:
+    """Those that neither static extents nor facts contradict."""
+    static = (each for each in sizes if all(extents.get(name, n) == n for name, n in each.items()))
+    return tuple(dict(each) for each in static if hold(facts, {**extents, **each}))

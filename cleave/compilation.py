@@ -230,7 +230,7 @@ class Compilation:
 
     def candidates(self, count: int, targets: Sequence[Target], sizes: Sizes) -> list[Variant]:
         """The ``count`` programs of least predicted time, compiled for these targets, the model's choice first."""
-        from cleave.dialects.given_sizes import check_static
+        from cleave.dialects.given_sizes import check_given
         from cleave.passes import registry
         from cleave.runtime.call import check_names
         from cleave.schedule.warp_specialised import ARCHITECTURES
@@ -239,7 +239,7 @@ class Compilation:
         if not isinstance(count, int) or count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CleaveError(f"{count!r} candidates: a number from 1 on")
         check_names(self.name, sizes, self.known_sizes)
-        check_static(sizes, self.signature.extents)
+        check_given(sizes, self.signature.extents, Facts.parse(self.signature.facts))
         possible = bool(targets) and all(target.name in ARCHITECTURES for target in targets)
         specialise = possible if self.warp_specialise is None else self.warp_specialise
         options = {"warp_specialise": specialise, **self.schedule}

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cleave import knobs
 from cleave.arguments import check_options, checked
-from cleave.buckets import agreeing, bucket, checked_sizes
+from cleave.buckets import agreeing, buckets, checked_sizes
 from cleave.compilation import Compilation, Sizes
 from cleave.dialects.dims import Dim, Facts
-from cleave.dialects.given_sizes import check_static
+from cleave.dialects.given_sizes import admitted, check_given
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import bind_sizes
 from cleave.runtime.pitched import Layouts, checked_layouts, layouts_of
 from cleave.runtime.remembered import Remembered
+from cleave.tuned import Tuned
 from cleave.wider import Wider
 
 if TYPE_CHECKING:
     from cleave.lowering.targets import Target
     from cleave.runtime.call import Operands
-    from cleave.runtime.cuda_driver import Driver
     from cleave.runtime.launch_plan import LaunchPlan
     from cleave.runtime.package import Package, Variant
     from cleave.runtime.programs import Programs
@@ -77,11 +77,11 @@ class Function:
         check_options(superopt, schedule, tuned, warp_specialise=warp_specialise, library=library)
         options = tuple(arguments), superopt, dict(schedule or {}), warp_specialise, library
         self._compilation = Compilation(source, name, *options)
-        self._static, self._asked, self._tuned = tuple(static), checked_sizes(sizes), tuned
+        self._static, self._asked = tuple(static), checked_sizes(sizes)
+        self._tuned = Tuned(tuned, self._compilation)
         self._variants: dict[tuple[tuple[str, int], ...], Variant] = {}
         self._special: dict[tuple[tuple[str, int], ...], Function] = {}
         self._wider = Wider(self._around)
-        self._best: dict[tuple[tuple[str, int], ...], Variant | None] = {}
         self._remembered = Remembered()
         self._lock = threading.RLock()
         if self._static or self._asked:
@@ -99,7 +99,7 @@ class Function:
         known |= {symbol for dim in dims for symbol in facts.simplify(dim.size).symbols} | self._compilation.free
         for sizes in self._asked:
             check_names(self.name, sizes, known)
-            check_static(sizes, plan.extents)
+            check_given(sizes, plan.extents, facts)
 
     def __repr__(self) -> str:
         return f"<cleave.Function {self.name}({', '.join(map(str, self.signature.arguments))})>"
@@ -236,7 +236,7 @@ class Function:
     def _launched(self, sizes: Sizes) -> str:
         """What calls of these sizes launch that is not the model's choice of kernels; empty where there is none."""
         try:
-            measured = self._tuned_for({name: bucket(size) for name, size in sizes.items()})
+            measured = self._tuned.best(self._scheduled_for(sizes))
         except CleaveError:  # without a GPU the model decides
             measured = None
         lines = [f"measured to be the fastest here: {measured.label}"] if measured else []
@@ -302,24 +302,26 @@ class Function:
         the function as written, each reduction in a kernel of its own.
         """
         from cleave.runtime.call import Operands
+        from cleave.tuned import current_driver
         from cleave.tuner.check import like
         from cleave.tuner.store import Store
         from cleave.tuner.timing import Timer
         from cleave.tuner.tune import tune
 
-        path = store or self._tuned
+        path = store or self._tuned.path
         if not path:
             raise CleaveError("tuning needs a file for its results", notes=("give store=..., or set CLEAVE_TUNED",))
         taken = self._as_parts(Operands.of(tensors, parts=True), {}) or self._as_it_is(Operands.of(tensors))
         special = taken.function
-        sizes = {name: bucket(size) for name, size in taken.bound.items() if name not in special.signature.extents}
-        package = special.candidates(candidates, _current_driver().architecture(), **sizes)
+        sizes = special._scheduled_for(taken.bound)
+        package = special.candidates(candidates, current_driver().architecture(), **sizes)
         options: dict[str, Any] = {"superopt": False, "schedule": {"iterative_tiling": False}}
         plain = Function(self.source, name=self.name, static=self._static, **options)
         check, what = like(plain(*tensors)), f"{self.name} {sizes}"
-        key, timer = special._key(sizes), Timer()
+        key, timer = special._tuned.key(sizes), Timer()
         yield from tune(package, tensors, check, timer.microseconds, store=Store(path), key=key, what=what)
-        self._remembered, special._best = Remembered(), {}  # so that calls take what was found
+        self._remembered = Remembered()  # so that calls take what was found
+        special._tuned.forget()
 
     # --- compiling ---
 
@@ -351,36 +353,28 @@ class Function:
 
     def _like(self, compilation: Compilation) -> Function:
         """Another one with the same options, and those of the asked sizes that it may have."""
-        made = Function(compilation.source, name=self.name, tuned=self._tuned)
-        made._asked = self._asked and agreeing(self._asked, compilation.signature.extents)
-        made._compilation = compilation
+        plan = compilation.signature
+        made = Function(compilation.source, name=self.name)
+        made._asked = self._asked and agreeing(self._asked, plan.extents, plan.facts)
+        made._compilation, made._tuned = compilation, Tuned(self._tuned.path, compilation)
         return made
 
     def _variant_for(self, bound: Sizes, units: Sizes, *, on_gpu: bool) -> Variant:
-        bound = {name: size for name, size in bound.items() if name not in self.signature.extents}
         if self._asked:
-            found = (self.variant(**{**each, **units}) for each in self._asked)
+            bound = {name: size for name, size in bound.items() if name not in self.signature.extents}
+            found = (self.variant(**self._admitted({**units, **each})) for each in self._asked)
             return min(found, key=lambda variant: variant.distance(bound))
-        sizes = {**{name: bucket(size) for name, size in bound.items()}, **units}
-        return (on_gpu and self._tuned_for(sizes)) or self.variant(**sizes)
+        sizes = self._scheduled_for(bound, units)
+        return (on_gpu and self._tuned.best(sizes)) or self.variant(**sizes)
 
-    def _tuned_for(self, sizes: Sizes) -> Variant | None:
-        """What tuning found fastest on this GPU; None if it has not been here."""
-        from cleave.tuner.store import Store, has_results
+    def _scheduled_for(self, bound: Sizes, units: Sizes | None = None) -> dict[str, int]:
+        """The sizes that stand for these when a schedule is chosen, and others that are compiled in."""
+        plan = self.signature
+        free = {name: size for name, size in bound.items() if name not in plan.extents}
+        return self._admitted({**(units or {}), **buckets(free, Facts.parse(plan.facts))})
 
-        if not self._tuned or not has_results(self._tuned, self.name):
-            return None
-        found = tuple(sorted(sizes.items()))
-        with self._lock:
-            if found not in self._best:
-                from cleave.runtime.package import Package
-
-                data = Store(self._tuned).best(self._key(sizes))
-                self._best[found] = Package.from_bytes(data).variants[0] if data else None
-            return self._best[found]
-
-    def _key(self, sizes: Sizes) -> str:
-        return self._compilation.key(sizes, _current_driver().device_name())
+    def _admitted(self, sizes: Sizes) -> dict[str, int]:
+        return admitted(sizes, self.signature.extents, Facts.parse(self.signature.facts))
 
     def _bound(self, operands: Operands, given: Sizes | None = None) -> dict[str, int]:
         """The dynamic symbols' values, from the shapes."""
@@ -390,12 +384,3 @@ class Function:
         check_ranks(plan, operands.shapes)
         values = bind_sizes(plan, operands.shapes, given).values
         return {name: value for name, value in values.items() if name not in plan.extents}
-
-
-def _current_driver() -> Driver:
-    """The driver, in a context."""
-    from cleave.runtime.cuda_driver import shared_driver
-
-    driver = shared_driver()
-    driver.context()
-    return driver

@@ -1,9 +1,10 @@
-"""Sizes as users give them: how large an extent may be, and that they agree with those in a function's type."""
+"""Sizes as users give them: how large an extent may be, and that they agree with a function's type and its facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from cleave.dialects.facts import Facts
 from cleave.errors import CleaveError
 
 LARGEST_EXTENT = 2**31 - 2**20
@@ -22,3 +23,47 @@ def check_static(given: Mapping[str, int], extents: Mapping[str, int], location:
         static = extents.get(name, size)
         if static != size:
             raise CleaveError(f"dimension '{name}' is {static} in {TYPE} and {size} in {GIVEN}", location)
+
+
+def check_given(
+    given: Mapping[str, int], extents: Mapping[str, int], facts: Facts, location: object | None = None
+) -> None:
+    """CleaveError as of ``check_static``, and for sizes that facts refuse: which facts, and of which sizes."""
+    check_static(given, extents, location)
+    known = {**extents, **given}
+    if hold(facts.texts, known):
+        return
+    texts = _conflicting(facts.texts, lambda part: hold(part, known))
+    names = _conflicting(known, lambda part: hold(texts, {name: known[name] for name in part}))
+    values = ", ".join(f"{name} = {known[name]} ({GIVEN if name in given else TYPE})" for name in names)
+    raise CleaveError(f"the function requires {' and '.join(texts)}, which does not hold for {values}", location)
+
+
+def admitted(sizes: Mapping[str, int], extents: Mapping[str, int], facts: Facts) -> dict[str, int]:
+    """The sizes without those that facts refuse beside the ones before them."""
+    if hold(facts.texts, {**extents, **sizes}):
+        return dict(sizes)
+    found: dict[str, int] = {}
+    for name, size in sizes.items():
+        if hold(facts.texts, {**extents, **found, name: size}):
+            found[name] = size
+    return found
+
+
+def hold(texts: Collection[str], values: Mapping[str, int]) -> bool:
+    """Whether facts are not seen to contradict these values."""
+    try:
+        Facts.parse(texts).given(values)
+    except CleaveError:
+        return False
+    return True
+
+
+def _conflicting(items: Collection[str], can_hold: Callable[[Collection[str]], bool]) -> list[str]:
+    """Some that cannot hold together, though they can without any one of them."""
+    found = list(items)
+    for item in items:
+        rest = [each for each in found if each != item]
+        if not can_hold(rest):
+            found = rest
+    return found

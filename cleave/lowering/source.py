@@ -9,7 +9,7 @@ from typing import Any
 
 from cleave.bindings import MLIRError, context, ir
 from cleave.dialects.facts import Facts
-from cleave.dialects.given_sizes import check_static
+from cleave.dialects.given_sizes import check_given
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError, Position, a_kind_of
 from cleave.lowering.run_functions import entry
@@ -67,7 +67,7 @@ def with_extents(text: str, name: str, sizes: Mapping[str, int]) -> str:
     graph, empty_rows = entry_graph(text, name)
     known = {symbol for value in graph.topological() for dim in value.dims for symbol in dim.size.symbols}
     check_names(name, sizes, known)
-    check_static(sizes, graph.extents)
+    check_given(sizes, graph.extents, graph.facts)
     return graph_text(replace(graph, extents={**graph.extents, **sizes}), empty_rows=empty_rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleave.bindings import ir
-from cleave.dialects.given_sizes import check_static
+from cleave.dialects.given_sizes import check_given, check_static
 from cleave.dialects.graph import Graph
 from cleave.errors import CleaveError
 from cleave.passes import diagnostics
@@ -140,6 +140,23 @@ def _check_sizes(sizes: Mapping[str, int], functions: Sequence[Sequence[ir.Opera
         if having and all(graph.extents.get(name, size) != size for graph, _ in having):
             graph, location = having[0]
             check_static({name: size}, graph.extents, location)
+    _check_facts(sizes, sources)
+
+
+def _check_facts(sizes: Mapping[str, int], sources: Sequence[tuple[Graph, ir.Location]]) -> None:
+    """CleaveError for sizes that each function that has one of them refuses."""
+    refused: list[CleaveError] = []
+    for graph, location in sources:
+        own = {name: size for name, size in sizes.items() if name in _symbols(graph)}
+        try:
+            check_given(own, graph.extents, graph.facts, location)
+        except CleaveError as error:
+            refused.append(error)
+            continue
+        if own:
+            return
+    if refused:
+        raise refused[0]
 
 
 def _symbols(graph: Graph) -> set[str]:

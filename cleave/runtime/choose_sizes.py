@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cleave.dialects.dims import Dim, Facts, Size, parse
+from cleave.dialects.given_sizes import GIVEN, TYPE, check_given
 from cleave.errors import CleaveError
 from cleave.runtime.bind_sizes import Sizes, bind_extents
 from cleave.runtime.launch_plan import Launch, LaunchPlan, TensorSpec
@@ -25,18 +26,19 @@ def choose_sizes(
     values against the facts or the static ``extents``.
     """
     sizes = Sizes(facts)
-    sizes.add(extents, "the function's type")
+    sizes.add(extents, TYPE)
     dims = [Dim.parse(text) for tensor in tensors for text in tensor.dims]
     used = {symbol for dim in dims for symbol in (dim.size.symbols | sizes.facts.simplify(dim.size).symbols)}
     for name in given:
         if name not in used | extents.keys():
             known = ", ".join(sorted(used)) or "none"
             raise CleaveError(f"the function has no size '{name}'", notes=(f"its sizes: {known}",))
-    bind_extents(sizes, [("the given sizes", Dim(name, parse(name)), value) for name, value in given.items()])
+    check_given(given, extents, sizes.facts)
+    bind_extents(sizes, [(GIVEN, Dim(name, parse(name)), value) for name, value in given.items()])
     free = sorted({s for dim in dims for s in sizes.facts.simplify(dim.size).symbols} - sizes.values.keys())
     defaults = FEW if len(free) <= len(FEW) else MANY
     for index, symbol in enumerate(free):
-        value = _within(sizes.facts, symbol, defaults[index % len(defaults)])
+        value = _within(sizes.facts.given(sizes.values), symbol, defaults[index % len(defaults)])
         sizes.add({symbol: value}, "chosen")
     return sizes
 

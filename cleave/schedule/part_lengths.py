@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleave.dialects.dims import Dim, Facts, Size
+from cleave.dialects.dims import Dim, Size
+from cleave.dialects.given_sizes import check_given
 from cleave.dialects.graph import Graph, Value
-from cleave.errors import CleaveError
 from cleave.schedule.free_symbols import free_symbols
 
 UNIT, TILE = 16, 128
@@ -44,7 +44,7 @@ def _usual(unit: str, graph: Graph, sizes: Mapping[str, int]) -> int:
 def given_units(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     """Those of ``sizes`` that parts' lengths are multiples of. CleaveError as from ``in_whole_vectors``."""
     for symbol in sorted(free_symbols(graph) & sizes.keys()):
-        _check(graph.facts, symbol, sizes[symbol])
+        check_given({symbol: sizes[symbol]}, {}, graph.facts)
     return {unit: sizes[unit] for unit in _units(graph) & sizes.keys()}
 
 
@@ -55,14 +55,6 @@ def part_lengths(graph: Graph) -> list[Size]:
 
 def _length_of(split: Value) -> Size:
     return split.size(Dim.parse(split.attrs["into"][1]).name)
-
-
-def _check(facts: Facts, symbol: str, value: int) -> None:
-    for text in facts.texts:
-        try:
-            Facts.parse((text, f"{symbol} = {value}"))
-        except CleaveError:
-            raise CleaveError(f"{text} does not hold for {symbol} = {value}") from None
 
 
 def _units(graph: Graph) -> set[str]:

@@ -82,14 +82,14 @@ def _tune(parsed: argparse.Namespace) -> int:
 
 def _inputs(function: Any, sizes: dict[str, int]) -> list[Any]:
     """Random tensors on the GPU."""
-    from cleave.dialects.given_sizes import GIVEN, check_static
+    from cleave.dialects.given_sizes import GIVEN, check_given
     from cleave.runtime.bind_sizes import Sizes
     from cleave.runtime.layout import shape_of
     from cleave.tuner.timing import torch_on_gpu
 
     plan = function.signature
-    check_static(sizes, plan.extents)
     bound = Sizes(plan.facts)
+    check_given(sizes, plan.extents, bound.facts)
     bound.add({**plan.extents, **sizes}, GIVEN)
     try:
         shapes = [shape_of(spec, bound) for spec in plan.arguments]

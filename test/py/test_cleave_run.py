@@ -159,7 +159,7 @@ def test_facts_bound_the_sizes_that_are_chosen() -> None:
     assert sizes["m"] <= 8
     shapes = json.loads(succeed("--json", "--no-superopt", "--sizes=n=32", text=facts))["inputs"]["arrays"]
     assert shapes[1]["shape"] == [32]
-    assert "is 33, which is not a multiple of 16 (fact n = 16*p)" in fail("--sizes=n=33", text=facts)
+    assert "the function requires n = 16*p, which does not hold for n = 33" in fail("--sizes=n=33", text=facts)
     assert "requires m <= 8" in fail("--sizes=m=9", text=facts)
 
 
@@ -202,7 +202,7 @@ def test_sizes_of_the_parts_of_a_split() -> None:
     out = succeed("--check", "--alternative=1", "--sizes=m=3,n=40,s=2,u=5", text=LOG_SUM_EXP)
     assert "sizes    m=3, n=40, s=2, u=5\n" in out
     err = fail("--alternative=1", "--sizes=m=3,n=40,u=0", text=LOG_SUM_EXP)
-    assert ":2:" in err and "error: 1 <= u does not hold for u = 0" in err
+    assert ":2:" in err and "error: the function requires 1 <= u, which does not hold for u = 0" in err
     err = fail("--alternative=0", "--sizes=m=3,n=40,u=5", text=LOG_SUM_EXP)
     assert "the function has no size 'u'" in err
 

@@ -46,7 +46,7 @@ def test_both_have_the_same_options() -> None:
 def test_what_compile_is_given_it_takes(tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.sqlite"
     special = cleave.compile(cleave.jit(scaled).source, tuned=tuned, schedule={"iterative_tiling": False})
-    assert special._tuned == tuned and special._compilation.schedule == {"iterative_tiling": False}
+    assert special._tuned.path == tuned and special._compilation.schedule == {"iterative_tiling": False}
     with pytest.raises(CleaveError, match="nonsense"):
         cleave.compile(cleave.jit(scaled).source, schedule={"combine": "nonsense"}).variant()
     assert cleave.compile(cleave.jit(scaled).source, warp_specialise=True)._compilation.warp_specialise

@@ -16,9 +16,10 @@ import pytest
 
 import cleave
 from cleave import Package, f16, f32
+from cleave.buckets import bucket
 from cleave.compilation import Compilation
 from cleave.errors import CleaveError, Position
-from cleave.function import Function, bucket
+from cleave.function import Function
 from cleave.lowering import compile_ttir
 from cleave.lowering.package import _without
 from cleave.lowering.targets import TTGIR_TARGET
@@ -173,7 +174,7 @@ def test_sizes_of_splits_that_the_search_makes() -> None:
 
     x = np.zeros((1, 5), np.float32)
     for name in ("s", "u"):
-        with pytest.raises(CleaveError, match=f"1 <= {name} does not hold for {name} = 0"):
+        with pytest.raises(CleaveError, match=f"requires 1 <= {name}, which does not hold for {name} = 0"):
             lse(x, sizes={name: 0})
     with pytest.raises(CleaveError, match="lse has no size 'q'"):
         lse(x, sizes={"q": 7})

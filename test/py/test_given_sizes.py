@@ -79,6 +79,75 @@ def test_tuning_without_a_gpu() -> None:
     assert caught.value.notes == ("give it one in --sizes",)
 
 
+def with_facts(extent: str, *facts: str) -> str:
+    type_ = f'tensor<?x?x{extent}xf32, #cleave.dims<["m", "n", "d"]>>'
+    texts = ", ".join(f'"{fact}"' for fact in facts)
+    return f"""func.func @f(%x: {type_}) -> {type_} attributes {{cleave.facts = [{texts}]}} {{
+      %y = "cleave.exp"(%x) : ({type_}) -> {type_}
+      return %y : {type_}
+    }}
+    """
+
+
+BY_FACTS = {
+    "n=7": (("n = d",), "n = d, which does not hold for d = 8 (the function's type), n = 7 (the given sizes)"),
+    "n=10": (
+        ("m <= 100", "n = 2*k", "k = d"),
+        "n = 2*k and k = d, which does not hold for d = 8 (the function's type), n = 10 (the given sizes)",
+    ),
+    "m=3,n=63": (("1 <= m", "64 <= n"), "64 <= n, which does not hold for n = 63 (the given sizes)"),
+    "m=8,n=9": (("n <= m",), "n <= m, which does not hold for m = 8 (the given sizes), n = 9 (the given sizes)"),
+    "n=24": (("n = 16*q",), "n = 16*q, which does not hold for n = 24 (the given sizes)"),
+}
+
+
+@pytest.mark.parametrize("sizes", BY_FACTS)
+def test_facts_refuse_sizes(sizes: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    facts, told = BY_FACTS[sizes]
+    path, pairs = tmp_path / "in.mlir", (size.partition("=") for size in sizes.split(","))
+    path.write_text(with_facts("8", *facts))
+    for words in ([f"--schedule{{sizes={sizes}}}"], [f"--sizes={sizes}"], [f"--sizes={sizes}", "--stage=reference"]):
+        main = cleave_opt.main if "{" in words[0] else cleave_run.main
+        assert main([str(path), *words]) == 1
+        assert f"{path}:1:1: error: the function requires {told}\n" in capfd.readouterr().err
+    function, given = cleave.compile(path), {name: int(value) for name, _, value in pairs}
+    known = {name: size for name, size in given.items() if name in function._compilation.known_sizes}
+    calls: list[Callable[[], Any]] = [
+        lambda: function.variant(**given),
+        lambda: function.explain(**given),
+        lambda: function.specialised(**given),
+        lambda: cleave.compile(function.source, sizes=[given]),
+        *([lambda: function.candidates(1, **given)] if known == given else []),
+    ]
+    for call in calls:
+        with pytest.raises(CleaveError) as caught:
+            call()
+        assert caught.value.message == f"the function requires {told}"
+
+
+def test_sizes_that_facts_admit() -> None:
+    text = with_facts("8", "n = 16*q", "m <= n", "q <= 4")
+    schedule(text, "m=3,n=64")
+    schedule(text, "m=3,q=4")
+    with pytest.raises(CleaveError, match=r"requires n = 16[*]q and q <= 4, which does not hold for n = 80 "):
+        schedule(text, "m=3,n=80")
+
+
+def test_schedules_are_for_sizes_that_facts_admit() -> None:
+    """A bucket is a larger size than the one that is met: no larger than a bound, and with others as facts say."""
+    function = cleave.compile(with_facts("8", "m <= 100", "n <= 2*m", "1 <= n"))
+    for (m, n), expected in (((90, 3), {"m": 100, "n": 16}), ((10, 20), {"m": 16}), ((20, 40), {"m": 64, "n": 64})):
+        function(np.zeros((m, n, 8), np.float32))
+        assert [*function._variants.values()][-1].sizes == expected
+
+
+def test_sizes_to_schedule_for_are_left_out_where_facts_refuse_them() -> None:
+    sizes = [{"m": 16, "n": 8}, {"m": 64, "n": 16}]
+    function = cleave.compile(with_facts("?", "n = d"), static="d", sizes=sizes)
+    np.testing.assert_array_equal(function(np.zeros((3, 8, 8), np.float32)), 1)
+    assert [variant.sizes for variant in function.specialised(d=8)._variants.values()] == [{"m": 16, "n": 8}]
+
+
 def schedule(text: str, sizes: str) -> None:
     ctx = context()
     with ctx, ir.Location.unknown():

@@ -56,7 +56,7 @@ def in_parts(make: str) -> Graph:
 
 @pytest.mark.parametrize("symbol", ["s", "u"])
 def test_a_size_against_the_facts_is_named(symbol: str) -> None:
-    with pytest.raises(CleaveError, match=f"1 <= {symbol} does not hold for {symbol} = 0"):
+    with pytest.raises(CleaveError, match=f"requires 1 <= {symbol}, which does not hold for {symbol} = 0"):
         in_whole_vectors(in_parts("head"), {"s": 3, "u": 5, symbol: 0})
 
 

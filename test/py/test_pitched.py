@@ -383,7 +383,7 @@ class _Driver:
 def measured(monkeypatch: pytest.MonkeyPatch, computed: list[Any]) -> None:
     """Tuning without a GPU: the second program is the fastest."""
     times = iter((9.0, 3.0))
-    monkeypatch.setattr("cleave.function._current_driver", _Driver)
+    monkeypatch.setattr("cleave.tuned.current_driver", _Driver)
     timer = SimpleNamespace(microseconds=lambda call: next(times))
     monkeypatch.setattr("cleave.tuner.timing.Timer", lambda: timer)
 

@@ -25,6 +25,7 @@ from cleave.runtime.programs import Programs
 from cleave.schedule.product import is_product
 from cleave.schedule.region import region_of
 from cleave.schedule.rename import in_memory_order
+from cleave.tuned import Tuned
 from cleave.tuner.store import Measured, Store
 from cleave.tuner.tune import NO_LIBRARY, measure
 
@@ -191,10 +192,10 @@ def test_explain_says_what_was_measured_to_be_faster(
     candidates: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is launched, and not the kernels of the model's choice above it."""
-    monkeypatch.setattr("cleave.function._current_driver", lambda: SimpleNamespace(device_name=lambda: "a GPU"))
+    monkeypatch.setattr("cleave.tuned.current_driver", lambda: SimpleNamespace(device_name=lambda: "a GPU"))
     function, chosen = two_layers.specialised(k=512, n=512, d=64), candidates.variants[1]
-    function._tuned = str(tmp_path / "tuned.sqlite")
-    Store(function._tuned).keep(function._key({"m": 256}), "", 1.0, replace(candidates, variants=(chosen,)).to_bytes())
+    tuned = function._tuned = Tuned(tmp_path / "tuned.sqlite", function._compilation)
+    Store(tuned.path).keep(tuned.key({"m": 256}), "", 1.0, replace(candidates, variants=(chosen,)).to_bytes())
     lines = function.explain(m=200).splitlines()
     assert f"measured to be the fastest here: {chosen.label}" in lines
     (name,) = [launch.kernel for launch in chosen.plan.launches if launch.product]
