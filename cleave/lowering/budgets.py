@@ -25,14 +25,14 @@ from cleave.schedule.copying_threads import (
 
 @dataclass(frozen=True)
 class Budget:
-    """Per thread. ``others``: of the partitions after the first, which has what is left.
+    """Per thread. ``consumers``: of each; the producer has what is left.
 
     ``tiles``: for operands and results of one loop's products; others hold addresses and row values. ``repeated``: the
     same where products are repeated: wide results leave little room.
     """
 
     entry: int
-    others: tuple[int, ...]
+    consumers: tuple[int, ...]
     tiles: int
     repeated: int
 
@@ -53,8 +53,7 @@ def budget(consumers: int, copied: Mapping[ir.Operation, int], *, branching: boo
         raise CleaveError(f"what threads copy takes addresses in {producer} registers; {MOST_COPYING} are there")
     consumer = consumer_registers(consumers, producer)
     less = consumer_registers(consumers, least) - consumer
-    others = (*[consumer] * (consumers - 1), producer)
-    return Budget(_ENTRY[consumers], others, _TILES[consumers] - less, _REPEATED[consumers] - less)
+    return Budget(_ENTRY[consumers], (consumer,) * consumers, _TILES[consumers] - less, _REPEATED[consumers] - less)
 
 
 def _copy(load: ir.Operation, vector: int) -> ThreadCopy:

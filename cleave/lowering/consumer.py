@@ -24,7 +24,6 @@ from cleave.lowering.register_layouts import Layouts, is_tile, is_view, loaded, 
 from cleave.lowering.rings import Buffers, Ring, State, next_state
 from cleave.lowering.shared_views import View
 from cleave.lowering.side_by_side import HALVES, halves
-from cleave.lowering.turns import give_turn
 from cleave.passes.functions import ops_inside
 
 Place = tuple[ir.Value, Encoding]
@@ -91,11 +90,13 @@ class Kernel:
 class Consumer:
     """Emits the body of one of the partitions at the current insertion point; ``nested`` emits loops and branches.
 
+    ``part``: its number, for what each has of its own in fixed places; ``number``: the same where it runs.
     ``stays``: left operands that stay in registers, as the last wait for a product gave them.
     """
 
     kernel: Kernel
     part: int
+    number: ir.Value
     buffers: Sequence[Buffers]
     outgoing: Mapping[Outgoing, ir.Value]
     exchanged: Mapping[Exchange, Sequence[ir.Value]]
@@ -114,8 +115,6 @@ class Consumer:
         self.true, self.false = ttg.boolean(True), ttg.boolean(False)
         zero = ttg.i32(0)
         self.states = {ring: State(zero, zero) for ring in dict.fromkeys(self.kernel.rings.values())}
-        if self.kernel.turns and self.part == 0:
-            give_turn(0)
         self.ops([view.operation for view in self.kernel.block.operations])
         self.settle_all()
         if self.kernel.stores:
@@ -204,7 +203,7 @@ class Consumer:
             return exchange.view(self.exchanged[exchange][0]), None
         held = self.hold(value)
         ring = held.ring
-        slot = part_slot(ring, held.slot, self.part if ring.parts > 1 else 0)
+        slot = part_slot(ring, held.slot, self.number)
         buffer = ttg.element(self.buffers[ring.number].tiles, slot, ring.tile_type)
         return View(buffer, ring.shape, ring.element, ring.layout), held
 
@@ -339,7 +338,7 @@ class Consumer:
         descriptor, value, *offsets = op.operands
         out = next(out for store, out in self.kernel.stores if store == op)
         ((_, encoding),) = self.layouts.operands(op)
-        buffer = ttg.element(self.outgoing[out], ttg.i32(self.part), out.tile_type)
+        buffer = ttg.element(self.outgoing[out], self.number, out.tile_type)
         send(self.tile(value, encoding), buffer, self.value(descriptor), [self.value(offset) for offset in offsets])
 
     def _hold_for(self, op: ir.Operation) -> list[Held]:
@@ -362,7 +361,7 @@ class Consumer:
     def plain(self, op: ir.Operation) -> None:
         """An op on registers, once for each layout of its result."""
         if is_barrier(op):
-            meet_blocks(self.part, self.kernel.consumers, [self.value(operand) for operand in op.operands])
+            meet_blocks(self.kernel.consumers, [self.value(operand) for operand in op.operands])
             return
         if not (op.results and is_tile(op.results[0])):
             self._clone(op, None)

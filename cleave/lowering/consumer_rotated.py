@@ -12,7 +12,7 @@ from cleave.lowering.consumer_nested import Loop, started_first
 from cleave.lowering.loop_plan import LoopPlan
 from cleave.lowering.masks_first import Masked
 from cleave.lowering.register_layouts import is_tile, views_of
-from cleave.lowering.turns import computes_much, give_turn, wait_for_turn
+from cleave.lowering.turns import computes_much, give_next_turn, wait_for_turn
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,12 @@ class Rotated(Loop):
         consumer = self.consumer
         if self.turns:
             consumer.hold_operands(started)
-            wait_for_turn(consumer.part)
+            wait_for_turn(consumer.number)
         consumer.ops(started)
 
     def give_turn(self) -> None:
         if self.turns:
-            give_turn((self.consumer.part + 1) % self.turns)
+            give_next_turn(self.consumer.number, self.turns)
 
     # --- what crosses from one iteration to the next ---
 

@@ -18,7 +18,7 @@ from cleave.lowering.consumer_loops import nested
 from cleave.lowering.copied_loads import THREADS
 from cleave.lowering.descriptors import LOAD
 from cleave.lowering.division import FIRST, FIRST_EXCHANGED, Division
-from cleave.lowering.exchange import GATHER, PART
+from cleave.lowering.exchange import COMBINE, GATHER, PART
 from cleave.lowering.exchange_buffers import exchanges_of
 from cleave.lowering.exponentials import anchored_exponentials
 from cleave.lowering.form import Form
@@ -34,6 +34,7 @@ from cleave.lowering.kernel_builder import (
 from cleave.lowering.loop_plan import goes_on
 from cleave.lowering.masks_first import put_masks_first
 from cleave.lowering.meeting import multiplies_behind
+from cleave.lowering.one_code import NUMBER
 from cleave.lowering.outgoing import STORE, outgoing_of, store_in_pieces
 from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Copying, Producer, Row, following
@@ -45,7 +46,7 @@ from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
 from cleave.lowering.ttir_types import ttir_type
-from cleave.lowering.turns import takes_turns
+from cleave.lowering.turns import give_turn, takes_turns
 from cleave.lowering.wgmma import check_product, operands_read
 from cleave.passes.functions import is_within, ops_inside
 from cleave.runtime.descriptors import DESCRIPTOR, DescriptorSpec
@@ -53,9 +54,9 @@ from cleave.schedule.warp_specialised import BLOCKS, RESERVED, RESERVED_EXCHANGI
 
 _ARCHITECTURE = "sm_90"
 
-_MADE: Mapping[str, Callable[[Division, int], ir.Value]] = {
-    f"size:{FIRST}": lambda divided, part: ttg.i32(part * divided.extent),
-    f"size:{FIRST_EXCHANGED}": lambda divided, part: ttg.i32(part * divided.exchanged_extent),
+_MADE: Mapping[str, Callable[[Division, ir.Value], ir.Value]] = {
+    f"size:{FIRST}": lambda divided, part: tt.same("arith.muli", part, ttg.i32(divided.extent)),
+    f"size:{FIRST_EXCHANGED}": lambda divided, part: tt.same("arith.muli", part, ttg.i32(divided.exchanged_extent)),
     f"size:{BLOCK_COUNT}": lambda divided, part: tt.value("tt.get_num_programs", tt.scalar("i32"), axis=tt.i32_attr(0)),
 }
 """Arguments of the TTIR that are none of the kernel's: each partition makes them, of where its part begins."""
@@ -301,38 +302,42 @@ class DividedKernel:
             initialise(ring, each, self.divided.parts)
         shared = [value for each in buffers for value in parts_of(each)]
         captures = [*given.values(), *shared, *outgoing, *exchanged]
-        consumers = self.divided.parts
-        warps = [*[encodings.WARPS] * (consumers - 1), copied_loads.WARPS if self.vectors else 1]
-        default, others = ttg.warp_specialize(captures, warps, self.budget.others)
+        default, others = ttg.warp_specialize(captures, self.budget.consumers)
         with ir.InsertionPoint(default):
-            self._consumer(0, given, buffers, [*outgoing, *exchanged])
+            self._producer(given, buffers)
             tt.create("ttg.warp_yield", [], [])
-        for number, block in enumerate(others):
+        for part, block in enumerate(others):
             inside = dict(zip(given, block.arguments, strict=False))
             own = rebuilt(buffers, list(block.arguments)[len(given) :])
             with ir.InsertionPoint(block):
-                if number + 1 < consumers:
-                    self._consumer(number + 1, inside, own, list(block.arguments)[len(given) + len(shared) :])
-                else:
-                    self._producer(inside, own)
+                self._consumer(part, inside, own, list(block.arguments)[len(given) + len(shared) :])
                 tt.create("ttg.warp_return", [], [])
 
     def _consumer(
         self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers], others: Sequence[ir.Value]
     ) -> None:
         """``others``: the buffers of results, and those of exchanges."""
+        number = ttg.i32(part)
+        if self._are_alike():
+            number.owner.attributes[NUMBER] = ir.UnitAttr.get()
         scope, rest = Scope(), iter(others)
-        scope.values.update(self._with_own(part, given))
+        scope.values.update(self._with_own(number, given))
         outgoing = {out: next(rest) for out in self.sent}
         exchanged = {each: [next(rest) for _ in range(each.buffers)] for each in self.exchanged}
-        Consumer(self.kernel, part, buffers, outgoing, exchanged, scope, nested).emit()
+        Consumer(self.kernel, part, number, buffers, outgoing, exchanged, scope, nested).emit()
+
+    def _are_alike(self) -> bool:
+        """Whether consumers differ by their number alone: what they exchange or have parts of lies in fixed places."""
+        return self.form.one_code and not any(op.name in (PART, COMBINE, GATHER) for op in ops_inside(self.function))
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
+        if self.kernel.turns:
+            give_turn(ttg.i32(0))
         parts = [ttg.i32(part * self.divided.extent) for part in range(self.divided.parts)] if self.first else []
         copying = Copying(self.rings, self.rows, self.vectors, self.first, parts)
-        Producer(copying, self._with_own(0, given), buffers).emit(self.block)
+        Producer(copying, self._with_own(ttg.i32(0), given), buffers).emit(self.block)
 
-    def _with_own(self, part: int, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
+    def _with_own(self, part: ir.Value, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         """What is passed, and the sizes that a partition makes by itself."""
         made = {a.value: _MADE[a.text](self.divided, part) for a in self.arguments if a.text in _MADE}
         return {**given, **made}

@@ -19,6 +19,7 @@ class Form:
     only where registers would not suffice.
     ``side_by_side``: two products of one left operand that a loop adds up are one, its right operand both of theirs.
     ``masks_first``: a last tile with masks is a rotated loop's first iteration.
+    ``one_code``: consumers that differ by their number alone run one code.
     ``polynomial``: an eighth of a loop's exponentials from an anchor are computed by multiply-adds.
     """
 
@@ -31,6 +32,7 @@ class Form:
     rest_in_order: bool = True
     side_by_side: bool = True
     masks_first: bool = True
+    one_code: bool = True
     polynomial: bool = False
 
     @property

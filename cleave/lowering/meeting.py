@@ -29,10 +29,9 @@ def multiplies_behind(ops: Sequence[ir.Operation]) -> bool:
     return any(op.name == "tt.dot" for op in ops[met:])
 
 
-def meet_blocks(part: int, consumers: int, operands: Sequence[ir.Value]) -> None:
-    """``operands``: the counter's address, and how many blocks meet there. The first consumer has thread 0."""
+def meet_blocks(consumers: int, operands: Sequence[ir.Value]) -> None:
+    """``operands``: the counter's address, and how many blocks meet there."""
     text = meet_at(_BARRIER, consumers * _THREADS)
     tt.assembly(text)
-    if part == 0:
-        tt.assembly(COUNT_BLOCK, *operands)
+    tt.assembly(COUNT_BLOCK, *operands)
     tt.assembly(text)

@@ -193,7 +193,8 @@ class Producer:
             parity = tt.same("arith.xori", state.phase, ttg.i32(1))
             ttg.wait(ttg.element(buffers.empty, state.slot, barrier()), parity, self.true)
         tiles = [
-            ttg.element(buffers.tiles, part_slot(ring, state.slot, part), ring.tile_type) for part in range(ring.parts)
+            ttg.element(buffers.tiles, part_slot(ring, state.slot, ttg.i32(part)), ring.tile_type)
+            for part in range(ring.parts)
         ]
         (self._copy_by_threads if ring.threads else self._copy_described)(op, tiles, full)
         if ring.reused:
@@ -336,8 +337,8 @@ def following(source: ir.Value | None) -> set[ir.Value]:
     return found
 
 
-def part_slot(ring: Ring, slot: ir.Value, part: int) -> ir.Value:
+def part_slot(ring: Ring, slot: ir.Value, part: ir.Value) -> ir.Value:
     """Where a part's tile of a stage lies among the tiles of a ring."""
     if ring.parts == 1:
         return slot
-    return tt.same("arith.addi", tt.same("arith.muli", slot, ttg.i32(ring.parts)), ttg.i32(part))
+    return tt.same("arith.addi", tt.same("arith.muli", slot, ttg.i32(ring.parts)), part)

@@ -22,6 +22,7 @@ from typing import IO, Any, TypeVar
 
 from cleave.lowering import narrow_copies, ptxas_log
 from cleave.lowering.intrinsics import with_intrinsics
+from cleave.lowering.one_code import NotOneCode, one_code, with_one_body
 from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
@@ -61,6 +62,7 @@ class Job:
         from triton.backends.nvidia.compiler import CUDABackend
 
         self.request, self.optimised = request, optimised
+        self.one_code: bool = request.get("one_code", True)
         self.text: str = request["text"]
         self.stop: str = request["stop"]
         self.arch: int = request["arch"]
@@ -107,11 +109,13 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         result, metadata, backend = self.result, self.metadata, self.backend
-        module, self.context = self.timed("parse", lambda: _parse(self.text, backend))
+        text = (self.one_code and with_one_body(self.text)) or self.text
+        module, self.context = self.timed("parse", lambda: _parse(text, backend))
         if _has_layouts(self.text):
             metadata["tensordesc_meta"] = module.get_tensordesc_metadata()
             result["ttir"] = result["ttgir"] = str(module)
-            return self.assembled(module)
+            with one_code() if text != self.text else nullcontext():
+                return self.assembled(module)
         self.timed("ttir", lambda: backend.make_ttir(module, metadata, self.options, self.arch))
         result["ttir"] = str(module)
         if self.stop == "ttir":
@@ -239,10 +243,18 @@ def _limited(seconds: float) -> Generator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def _compiled(request: dict[str, Any]) -> dict[str, Any]:
+    """With one code for all consumers, unless this Triton makes them otherwise than known."""
+    try:
+        return Job(request).run()
+    except NotOneCode:
+        return Job({**request, "one_code": False}).run()
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         with _limited(request["timeout"]):
-            return {"ok": Job(request).run()}
+            return {"ok": _compiled(request)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 

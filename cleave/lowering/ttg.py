@@ -163,12 +163,12 @@ def await_products(values: Sequence[ir.Value], pending: int) -> list[ir.Value]:
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def warp_specialize(
-    captures: Sequence[ir.Value], warps: Sequence[int], registers: Sequence[int]
-) -> tuple[ir.Block, list[ir.Block]]:
-    """The blocks of the default partition and of the others, which take ``captures`` as arguments."""
+def warp_specialize(captures: Sequence[ir.Value], registers: Sequence[int]) -> tuple[ir.Block, list[ir.Block]]:
+    """The blocks of the default partition and of the others, which take ``captures`` as arguments; ``registers``: of a
+    thread of each of these."""
+    warps = [encodings.WARPS] * len(registers)
     attributes: Mapping[str, ir.Attribute] = {
-        "partitionNumWarps": ir.DenseI32ArrayAttr.get(list(warps)),
+        "partitionNumWarps": ir.DenseI32ArrayAttr.get(warps),
         "requestedRegisters": ir.DenseI32ArrayAttr.get(list(registers)),
     }
     op = tt.create("ttg.warp_specialize", [], captures, attributes, regions=2)

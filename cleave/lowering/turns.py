@@ -1,16 +1,16 @@
 """Warpgroups that take turns at the tensor cores: one starts its products while the others compute.
 
 Without that all wait for products at the same time, and compute at the same time. Each begins its products when the
-one before it has started its own; the first one's turn is given at the start. All go through the same iterations, so a
-turn that is left over at the end of one loop is the first one's in the next.
+one before it has started its own; the producer gives the first one its turn at the start. All go through the same
+iterations, so a turn that is left over at the end of one loop is the first one's in the next.
 """
 
 from __future__ import annotations
 
 from cleave.bindings import ir
-from cleave.lowering import tt
+from cleave.lowering import tt, ttg
 from cleave.lowering.loop_plan import LoopPlan, plan_of
-from cleave.runtime.ttir_assembly import arrive_at, meet_at
+from cleave.runtime.ttir_assembly import GIVEN, arrive_at, meet_at
 
 _FIRST_BARRIER = 8
 """Named barriers below are Triton's."""
@@ -19,13 +19,24 @@ _MUCH = 4
 """Ops on matrices in an iteration, from which on there is something to compute meanwhile."""
 
 
-def wait_for_turn(part: int) -> None:
-    tt.assembly(meet_at(_FIRST_BARRIER + part, _THREADS))
+def wait_for_turn(number: ir.Value) -> None:
+    """Of the consumer ``number``."""
+    tt.assembly(meet_at(GIVEN, _THREADS), _barrier(number))
 
 
-def give_turn(part: int) -> None:
-    """To the consumer ``part``."""
-    tt.assembly(arrive_at(_FIRST_BARRIER + part, _THREADS))
+def give_turn(number: ir.Value) -> None:
+    """To the consumer ``number``."""
+    tt.assembly(arrive_at(GIVEN, _THREADS), _barrier(number))
+
+
+def give_next_turn(number: ir.Value, consumers: int) -> None:
+    """To the one behind the consumer ``number``, in a circle."""
+    behind = tt.same("arith.addi", number, ttg.i32(1))
+    give_turn(tt.select(tt.compare("eq", behind, ttg.i32(consumers)), ttg.i32(0), behind))
+
+
+def _barrier(number: ir.Value) -> ir.Value:
+    return tt.same("arith.addi", number, ttg.i32(_FIRST_BARRIER))
 
 
 def computes_much(plan: LoopPlan) -> bool:

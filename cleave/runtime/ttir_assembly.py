@@ -15,22 +15,26 @@ NOTHING = "mov.b32 $0, 0;"
 """What stands for both where the architecture has no programmatic dependent launch."""
 
 
-def meet_at(barrier: int, threads: int) -> str:
+GIVEN = "$1"
+"""In place of a barrier's number: it is operand 1."""
+
+
+def meet_at(barrier: int | str, threads: int) -> str:
     """Wait until so many threads have come to one of a block's 16 barriers."""
     return f"bar.sync {barrier}, {threads}; mov.b32 $0, 0;"
 
 
-def arrive_at(barrier: int, threads: int) -> str:
+def arrive_at(barrier: int | str, threads: int) -> str:
     """Be counted there, and go on."""
     return f"bar.arrive {barrier}, {threads}; mov.b32 $0, 0;"
 
 
-def _by_first_thread(around: str) -> str:
+def _by_thread(number: int, around: str) -> str:
     return f"""{{
 .reg .pred other, again;
 .reg .b32 thread, last, count;{around}
 mov.u32 thread, %tid.x;
-setp.ne.u32 other, thread, 0;
+setp.ne.u32 other, thread, {number};
 @other bra done;
 shl.b32 last, $2, 1;
 sub.u32 last, last, 1;
@@ -45,16 +49,16 @@ mov.b32 $0, 0;
 }}"""
 
 
-GROUP_BARRIER = _by_first_thread("\nbarrier.sync 0;")
+GROUP_BARRIER = _by_thread(0, "\nbarrier.sync 0;")
 """Operand 1 is the address of a counter, operand 2 how many blocks meet there.
 
 Each block counts twice, when it arrives and when it goes on; ``inc`` puts the counter back to 0 the last time, so that
 it is ready for the next launch. None sees that 0 while it spins: the last time comes after all have gone on. The first
 ``barrier.sync`` orders the other threads' writes before the release, the second one their reads after the acquire.
 """
-COUNT_BLOCK = _by_first_thread("")
-"""The same where some threads of a block take no part: those that do meet at a barrier of theirs before and behind it.
-"""
+COUNT_BLOCK = _by_thread(128, "")
+"""The same where the first warpgroup takes no part: the others meet at a barrier of theirs before and behind it, and
+the first thread of these counts the block."""
 
 TOGETHER = 8
 """Elements of a thread that ``EXPONENTIALS`` takes, of which it computes the last one by the polynomial."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,25 +92,27 @@ def _nothing(output: int) -> Step:
     return step
 
 
-_MEETING = re.compile(r"bar\.(sync|arrive) (\d+), (\d+); mov\.b32 \$0, 0;")
+_MEETING = re.compile(r"bar\.(sync|arrive) (\d+|\$1), (\d+); mov\.b32 \$0, 0;")
 
 
-def _meet(output: int, waits: bool, barrier: int, threads: int) -> Step:
+def _meet(output: int, waits: bool, barrier: Callable[[Frame], int], threads: int) -> Step:
     """At a named barrier of the block."""
 
     def step(frame: Frame) -> None:
-        frame[0].block.meet(barrier, threads, waits)
+        frame[0].block.meet(barrier(frame), threads, waits)
         frame[output] = np.int32(0)
 
     return step
 
 
 def _count_block(output: int, address: int, count: int) -> Step:
-    """One partition's threads come to a barrier of blocks for all of them."""
+    """The threads of the first partition behind the default one come to a barrier of blocks for all of them."""
     barrier = GroupBarrier(output, address, count)
 
     def step(frame: Frame) -> None:
         block = frame[0].block
+        if block.current.number != 1:
+            return
         block.pause()
         block.check_ordered()
         barrier.arrive(frame)
@@ -146,7 +148,10 @@ def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partit
         return _exponentials(output, *inputs)
     meeting = _MEETING.fullmatch(text)
     if partitioned and meeting:
-        return _meet(output, meeting[1] == "sync", int(meeting[2]), int(meeting[3]))
+        given, number = meeting[2] == assembly.GIVEN, 0 if meeting[2] == assembly.GIVEN else int(meeting[2])
+        if given == (len(inputs) == 1):
+            barrier = (lambda frame: int(frame[inputs[0]])) if given else (lambda frame: number)
+            return _meet(output, meeting[1] == "sync", barrier, int(meeting[3]))
     if partitioned and text == assembly.COUNT_BLOCK and len(inputs) == 2:
         return _count_block(output, *inputs)
     if text in (assembly.TRIGGER, assembly.NOTHING) or (partitioned and text == assembly.WAIT):
