@@ -1,7 +1,7 @@
 """Consumers that run one code: of partitions that differ by their number alone Triton compiles one.
 
 In TTGIR each consumer is a partition of its own, and its number is a constant (``NUMBER`` marks it). Triton knows no
-two partitions of one code, so the process that runs it does two things. Ahead of Triton's passes only the first consumer
+two partitions of one code, so the process that runs it does two things. Ahead of its passes only the first consumer
 keeps its body, where a thread computes the number from its place (``with_one_body``). Behind the pass that makes blocks
 of partitions the warps of the other consumers are sent to the first one's (``send_to_one_code``); where its threads
 begin, and at which named barrier they meet, which Triton has made constants there, follows from the number, too.
