@@ -34,7 +34,6 @@ from cleave.lowering.kernel_builder import (
 from cleave.lowering.loop_plan import goes_on
 from cleave.lowering.masks_first import put_masks_first
 from cleave.lowering.meeting import multiplies_behind
-from cleave.lowering.one_code import NUMBER
 from cleave.lowering.outgoing import STORE, outgoing_of, store_in_pieces
 from cleave.lowering.parts_of_loads import row_of, without_parts
 from cleave.lowering.producer import Copying, Producer, Row, following
@@ -45,6 +44,7 @@ from cleave.lowering.staying import needed, registers_of, staying
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
+from cleave.lowering.triton_partitions import NUMBER, ONE_WARP
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import give_turn, takes_turns
 from cleave.lowering.wgmma import check_product, operands_read
@@ -317,9 +317,7 @@ class DividedKernel:
         self, part: int, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers], others: Sequence[ir.Value]
     ) -> None:
         """``others``: the buffers of results, and those of exchanges."""
-        number = ttg.i32(part)
-        if self._are_alike():
-            number.owner.attributes[NUMBER] = ir.UnitAttr.get()
+        number = _marked(part, NUMBER) if self._are_alike() else ttg.i32(part)
         scope, rest = Scope(), iter(others)
         scope.values.update(self._with_own(number, given))
         outgoing = {out: next(rest) for out in self.sent}
@@ -333,14 +331,21 @@ class DividedKernel:
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         if self.kernel.turns:
             give_turn(ttg.i32(0))
+        zero = ttg.i32(0) if self.vectors else _marked(0, ONE_WARP)
         parts = [ttg.i32(part * self.divided.extent) for part in range(self.divided.parts)] if self.first else []
         copying = Copying(self.rings, self.rows, self.vectors, self.first, parts)
-        Producer(copying, self._with_own(ttg.i32(0), given), buffers).emit(self.block)
+        Producer(copying, self._with_own(zero, given), buffers).emit(self.block)
 
     def _with_own(self, part: ir.Value, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         """What is passed, and the sizes that a partition makes by itself."""
         made = {a.value: _MADE[a.text](self.divided, part) for a in self.arguments if a.text in _MADE}
         return {**given, **made}
+
+
+def _marked(number: int, mark: str) -> ir.Value:
+    value = ttg.i32(number)
+    value.owner.attributes[mark] = ir.UnitAttr.get()
+    return value
 
 
 def _carried(op: ir.Operation) -> int:

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 
 from cleave.lowering import narrow_copies, ptxas_log
 from cleave.lowering.intrinsics import with_intrinsics
-from cleave.lowering.one_code import NotOneCode, one_code, with_one_body
+from cleave.lowering.triton_partitions import UnknownPartitions, fewer_bodies, with_fewer_bodies
 from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
@@ -62,7 +62,7 @@ class Job:
         from triton.backends.nvidia.compiler import CUDABackend
 
         self.request, self.optimised = request, optimised
-        self.one_code: bool = request.get("one_code", True)
+        self.fewer_bodies: bool = request.get("fewer_bodies", True)
         self.text: str = request["text"]
         self.stop: str = request["stop"]
         self.arch: int = request["arch"]
@@ -109,12 +109,12 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         result, metadata, backend = self.result, self.metadata, self.backend
-        text = (self.one_code and with_one_body(self.text)) or self.text
+        text = with_fewer_bodies(self.text) if self.fewer_bodies else self.text
         module, self.context = self.timed("parse", lambda: _parse(text, backend))
         if _has_layouts(self.text):
             metadata["tensordesc_meta"] = module.get_tensordesc_metadata()
             result["ttir"] = result["ttgir"] = str(module)
-            with one_code() if text != self.text else nullcontext():
+            with fewer_bodies() if text != self.text else nullcontext():
                 return self.assembled(module)
         self.timed("ttir", lambda: backend.make_ttir(module, metadata, self.options, self.arch))
         result["ttir"] = str(module)
@@ -244,11 +244,10 @@ def _limited(seconds: float) -> Generator[None]:
 
 
 def _compiled(request: dict[str, Any]) -> dict[str, Any]:
-    """With one code for all consumers, unless this Triton makes them otherwise than known."""
     try:
         return Job(request).run()
-    except NotOneCode:
-        return Job({**request, "one_code": False}).run()
+    except UnknownPartitions:
+        return Job({**request, "fewer_bodies": False}).run()
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

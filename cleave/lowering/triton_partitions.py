@@ -1,0 +1,224 @@
+"""Partitions as Triton's do not know them: several that run one code, and one of which a single warp runs.
+
+In TTGIR each consumer is a partition of its own, and its number is a constant; the producer, the default partition, has
+four warps. That is what it means, and Triton compiles it. Of what is marked there the process that runs Triton makes
+less: consumers that differ by their number alone are one code, so that LLVM and ptxas have half of the work, or a third
+of it, and instruction caches half of the code; and where one thread starts all copies the producer's other warps, which
+would wait for the same buffers, sleep until the end.
+
+Ahead of Triton's passes only the first consumer keeps its body, where a thread computes the number from its place, and
+the producer's is in a branch for the first warp (``with_fewer_bodies``). Behind the pass that makes blocks of partitions
+the warps of the other consumers are sent to the first one's (``_send``), and what Triton has made constants there is
+put right: where a partition's threads begin, and at which named barrier how many of them meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+NUMBER, ONE_WARP = "cleave.consumer", "cleave.one_warp"
+"""Mark the constant that is a consumer's number, the first op of its partition, where there are several that are alike;
+and the constant 0 in the default partition behind which all is for one warp."""
+_WARPS, _THREADS = 4, 128
+"""Of each partition; those of the default one are a block's first."""
+_FIRST_BARRIER = 2
+"""Triton's for the partition behind the default one."""
+_PASS = "add_warp_specialize_to_llvm"
+"""Adds the pass that makes blocks of partitions, and constants of what they have of their own."""
+
+
+def _place(bits: int, then: str = "") -> str:
+    """The warp or warpgroup of a thread: ``shfl`` makes known to ptxas that it is the same for all of a warp."""
+    return f"mov.u32 $0, %tid.x; shr.u32 $0, $0, {bits}; shfl.sync.idx.b32 $0, $0, 0, 31, -1;{then}"
+
+
+_OF_CONSUMERS = {
+    "number": _place(7, " sub.u32 $0, $0, 1;"),
+    "thread": f"mov.u32 $0, %tid.x; and.b32 $0, $0, {_THREADS - 1}; add.u32 $0, $0, {_THREADS};",
+    "barrier": _place(7, f" add.u32 $0, $0, {_FIRST_BARRIER - 1};"),
+}
+"""What a thread computes for itself: its consumer's number; the thread in its place of the first consumer; where it
+meets the others of its consumer."""
+_OF_ONE_WARP = {"warp": _place(5), "threads": "mov.u32 $0, 32;"}
+"""Which it is of, and how many threads meet."""
+_CONSTANT = re.compile(r' *(%\w+) = "arith\.constant"\(\) <[^>]*> \{(cleave\.\w+)\} : \(\) -> i32(.*)')
+
+
+class UnknownPartitions(Exception):
+    """Triton has not made of them what this file knows: they are to be compiled as they are."""
+
+
+def with_fewer_bodies(text: str) -> str:
+    """TTGIR, generic, in which consumers that are alike have one body, and what is for one warp is in a branch."""
+    lines = text.split("\n")
+    found = [(place, match) for place, line in enumerate(lines) if (match := _CONSTANT.fullmatch(line))]
+    numbers = [each for each in found if each[1][2] == NUMBER]
+    for place, _ in reversed(numbers[1:]):
+        del lines[place : _end(lines, place, "ttg.warp_return")]
+    for place, number in numbers[:1]:
+        lines[place : place + 1] = _computed(_OF_CONSUMERS, number[3], number=number[1])
+    for place, zero in (each for each in found if each[1][2] == ONE_WARP):
+        end = _end(lines, place, "ttg.warp_yield")
+        lines[end:end] = ['"scf.yield"() : () -> ()', "}, {", "}) : (i1) -> ()"]
+        first = f'%cleave_first = "arith.cmpi"(%cleave_warp, {zero[1]}) <{{predicate = 0 : i64}}> : (i32, i32) -> i1'
+        branch = [*_computed(_OF_ONE_WARP, zero[3]), first, '"scf.if"(%cleave_first) ({']
+        lines[place + 1 : place + 1] = branch
+    return "\n".join(lines)
+
+
+def _end(lines: Sequence[str], place: int, name: str) -> int:
+    """Where the region ends that has line ``place`` among its ops."""
+    indent = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
+    return next(at for at in range(place, len(lines)) if lines[at].startswith(f'{indent}"{name}"'))
+
+
+def _computed(texts: dict[str, str], location: str, **names: str) -> list[str]:
+    kinds = 'constraints = "=r", packed_element = 1 : i32, pure = false'
+    return [
+        f'{names.get(name, f"%cleave_{name}")} = "tt.elementwise_inline_asm"() {{asm_string = "{text}", {kinds}}}'
+        f" : () -> i32{location}"
+        for name, text in texts.items()
+    ]
+
+
+# --- behind Triton's pass ---------------------------------------------------------------------------------------------
+
+
+class _Lowered:
+    """The ops of a module behind ``_PASS``, in order, and where among them something computed stands."""
+
+    def __init__(self, module: Any) -> None:
+        self.ops: list[Any] = []
+        module.walk(self.ops.append)
+        self.names = [op.get_name() for op in self.ops]
+        assembly = [place for place, name in enumerate(self.names) if name == "llvm.inline_asm"]
+        self.computed = {self.ops[place].get_str_attr("asm_string"): place for place in assembly}
+
+    def has(self, texts: dict[str, str]) -> bool:
+        return any(text in self.computed for text in texts.values())
+
+    def value(self, text: str) -> Any:
+        return self.ops[self.computed[text]].get_result(0)
+
+    def partition(self, text: str) -> range:
+        """The places of the partition that computes this; each begins and ends by a change of its registers."""
+        at = self.computed[text]
+        changes = [place for place, name in enumerate(self.names) if name == "nvvm.setmaxregister"]
+        ends = [place for place in changes if place > at]
+        return range(max(place for place in changes if place < at), min(ends, default=len(self.ops)))
+
+    def barrier_operands(self, places: range, number: int) -> list[Any]:
+        """Of its barriers, each a constant made for it alone: two stand before each."""
+        found: list[Any] = []
+        for place in (each for each in places if self.names[each] == "nvvm.barrier"):
+            operand, made = self.ops[place].get_operand(number), self.ops[place - 2 + number]
+            if made.get_num_results() != 1 or made.get_result(0).id() != operand.id():
+                raise UnknownPartitions
+            found.append(operand)
+        return found
+
+    def threads(self, places: range, at: int) -> list[Any]:
+        """Where a thread's number is read; behind place ``at`` all."""
+        found = [place for place in places if self.names[place] == "nvvm.read.ptx.sreg.tid.x"]
+        if any(place < at for place in found):
+            raise UnknownPartitions
+        return [self.ops[place].get_result(0) for place in found]
+
+    def destinations(self) -> list[Any]:
+        """A byte for each warp behind the default partition's says where it goes: the first ones that are stored."""
+        stores = (op for op, name in zip(self.ops, self.names, strict=True) if name == "llvm.store")
+        stored = ((op.get_block().id(), op.get_operand(0)) for op in stores)
+        bytes_ = [(block, value) for block, value in stored if str(value.get_type()) == "i8"]
+        _, first = next(groupby(bytes_, key=lambda each: each[0]), (0, ()))
+        found = [value for _, value in first]
+        if not found or len(found) % _WARPS:
+            raise UnknownPartitions
+        return found
+
+
+def _send(lowered: _Lowered) -> None:
+    """The warps of all consumers to the code of the first one, and those of the producer that sleep to no barrier."""
+    if lowered.has(_OF_CONSUMERS):
+        barrier, thread = (_OF_CONSUMERS[name] for name in ("barrier", "thread"))
+        places = lowered.partition(barrier)
+        _replace(lowered.barrier_operands(places, 0), lowered.value(barrier))
+        _replace(lowered.threads(places, lowered.computed[barrier]), lowered.value(thread))
+        first, *others = lowered.destinations()
+        _replace(others[_WARPS - 1 :], first)
+    if lowered.has(_OF_ONE_WARP):
+        threads = _OF_ONE_WARP["threads"]
+        places = lowered.partition(threads)
+        behind = range(lowered.computed[threads], places.stop)
+        _replace(lowered.barrier_operands(behind, 1), lowered.value(threads))
+
+
+def _replace(values: Sequence[Any], value: Any) -> None:
+    for each in values:
+        each.replace_all_uses_with(value)
+
+
+class _Passes:
+    """Stands for Triton's pass manager, which runs all its passes at once: behind one of them it edits the module."""
+
+    def __init__(self, make: Callable[[Any], Any], context: Any) -> None:
+        self._make, self._context = make, context
+        self.managers = [make(context)]
+
+    def enable_debug(self) -> None:
+        self.managers[-1].enable_debug()
+
+    def split(self) -> None:
+        self.managers.append(self._make(self._context))
+        self.enable_debug()
+
+    def run(self, module: Any, name: str) -> None:
+        first, *rest = self.managers
+        first.run(module, name)
+        for manager in rest:
+            _send(_Lowered(module))
+            manager.run(module, name)
+
+
+class _Module:
+    """One of Triton's extension modules, whose functions are given the manager that a ``_Passes`` stands for."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        if name == "pass_manager":
+            return lambda context: _Passes(found, context)
+        if type(found).__name__ == "module":
+            return _Module(found)
+        if isinstance(found, type) or not callable(found):
+            return found
+        return lambda *arguments, **named: _called(found, name, arguments, named)
+
+
+def _called(function: Callable[..., Any], name: str, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    passes = next((each for each in arguments if isinstance(each, _Passes)), None)
+    given = [each.managers[-1] if isinstance(each, _Passes) else each for each in arguments]
+    result = function(*given, **named)
+    if passes and name == _PASS:
+        passes.split()
+    return result
+
+
+@contextmanager
+def fewer_bodies() -> Generator[None]:
+    """Within it Triton's stages compile what ``with_fewer_bodies`` has made. They raise UnknownPartitions."""
+    from triton.backends.nvidia import compiler
+
+    given = {name: getattr(compiler, name) for name in ("ir", "passes", "nvidia")}
+    for name, module in given.items():
+        setattr(compiler, name, _Module(module))
+    try:
+        yield
+    finally:
+        for name, module in given.items():
+            setattr(compiler, name, module)
