@@ -44,7 +44,7 @@ from cleave.lowering.staying import needed, registers_of, staying
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.tile_loop import BLOCK_COUNT, loop_over_tiles
 from cleave.lowering.to_triton import lower_kernel
-from cleave.lowering.triton_partitions import NUMBER, ONE_WARP
+from cleave.lowering.triton_partitions import COPYING_WARPS, NUMBER
 from cleave.lowering.ttir_types import ttir_type
 from cleave.lowering.turns import give_turn, takes_turns
 from cleave.lowering.wgmma import check_product, operands_read
@@ -331,10 +331,11 @@ class DividedKernel:
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:
         if self.kernel.turns:
             give_turn(ttg.i32(0))
-        zero = ttg.i32(0) if self.vectors else _marked(0, ONE_WARP)
+        if not self.vectors:
+            _marked(max(ring.copying_warps for ring in self.rings.values()), COPYING_WARPS)
         parts = [ttg.i32(part * self.divided.extent) for part in range(self.divided.parts)] if self.first else []
         copying = Copying(self.rings, self.rows, self.vectors, self.first, parts)
-        Producer(copying, self._with_own(zero, given), buffers).emit(self.block)
+        Producer(copying, self._with_own(ttg.i32(0), given), buffers).emit(self.block)
 
     def _with_own(self, part: ir.Value, given: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         """What is passed, and the sizes that a partition makes by itself."""

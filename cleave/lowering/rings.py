@@ -23,6 +23,8 @@ BARRIER_BYTES = 8
 ALIGNMENT = 1024
 """Bytes of which buffers with the widest swizzle are multiples."""
 MOST_STAGES = 6
+_BOX_ROWS, _BOX_BITS = 256, 1024
+"""Of a tile, and of each of its rows, that one copy takes."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,12 @@ class Ring:
     @property
     def stage_bytes(self) -> int:
         return self.parts * self.tile_bytes
+
+    @property
+    def copying_warps(self) -> int:
+        """To how many Triton gives the copies of one tile."""
+        rows, columns = self.shape
+        return min(encodings.WARPS, -(-rows // _BOX_ROWS) * -(-columns * self.bits // _BOX_BITS))
 
     @property
     def layout(self) -> SharedMatrix:

@@ -1,15 +1,15 @@
-"""Partitions as Triton's do not know them: several that run one code, and one of which a single warp runs.
+"""Partitions as Triton's passes do not know them: several of one code, and one of warps that go on by themselves.
 
 In TTGIR each consumer is a partition of its own, and its number is a constant; the producer, the default partition, has
 four warps. That is what it means, and Triton compiles it. Of what is marked there the process that runs Triton makes
-less: consumers that differ by their number alone are one code, so that LLVM and ptxas have half of the work, or a third
-of it, and instruction caches half of the code; and where one thread starts all copies the producer's other warps, which
-would wait for the same buffers, sleep until the end.
+less. Consumers that differ by their number alone are one code: LLVM and ptxas have half of the work, or a third of it,
+and instruction caches half of the code. Of the producer's warps only those run that start copies (Triton gives each
+part of a tile, of 128 bytes of its rows, to another one), each by itself.
 
 Ahead of Triton's passes only the first consumer keeps its body, where a thread computes the number from its place, and
-the producer's is in a branch for the first warp (``with_fewer_bodies``). Behind the pass that makes blocks of partitions
-the warps of the other consumers are sent to the first one's (``_send``), and what Triton has made constants there is
-put right: where a partition's threads begin, and at which named barrier how many of them meet.
+the producer's is in a branch (``with_fewer_bodies``). Behind the pass that makes blocks of partitions the warps of the
+other consumers are sent to the first one's (``_send``), and what Triton has made constants there is put right: where a
+partition's threads begin, and at which named barrier how many of them meet.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
-NUMBER, ONE_WARP = "cleave.consumer", "cleave.one_warp"
+NUMBER, COPYING_WARPS = "cleave.consumer", "cleave.copying_warps"
 """Mark the constant that is a consumer's number, the first op of its partition, where there are several that are alike;
-and the constant 0 in the default partition behind which all is for one warp."""
+and one in the default partition that says for how many of its warps all is that stands behind."""
 _WARPS, _THREADS = 4, 128
 """Of each partition; those of the default one are a block's first."""
 _FIRST_BARRIER = 2
@@ -43,8 +43,15 @@ _OF_CONSUMERS = {
 }
 """What a thread computes for itself: its consumer's number; the thread in its place of the first consumer; where it
 meets the others of its consumer."""
-_OF_ONE_WARP = {"warp": _place(5), "threads": "mov.u32 $0, 32;"}
-"""Which it is of, and how many threads meet."""
+_ALONE = 13
+"""Behind the barriers of ``turns``, ``exchange_buffers`` and ``meeting``; the fourth warp has number 0."""
+_OF_COPYING_WARPS = {
+    "warp": _place(5),
+    "alone": _place(5, f" add.u32 $0, $0, {_ALONE}; and.b32 $0, $0, 15;"),
+    "threads": "mov.u32 $0, 32;",
+}
+"""Which it is of; where it meets the others of its warp, and how many these are. Nothing orders one after another: each
+waits for a buffer to be empty, and the barrier that says when it is full has the bytes of all."""
 _CONSTANT = re.compile(r' *(%\w+) = "arith\.constant"\(\) <[^>]*> \{(cleave\.\w+)\} : \(\) -> i32(.*)')
 
 
@@ -61,11 +68,11 @@ def with_fewer_bodies(text: str) -> str:
         del lines[place : _end(lines, place, "ttg.warp_return")]
     for place, number in numbers[:1]:
         lines[place : place + 1] = _computed(_OF_CONSUMERS, number[3], number=number[1])
-    for place, zero in (each for each in found if each[1][2] == ONE_WARP):
+    for place, warps in (each for each in found if each[1][2] == COPYING_WARPS):
         end = _end(lines, place, "ttg.warp_yield")
         lines[end:end] = ['"scf.yield"() : () -> ()', "}, {", "}) : (i1) -> ()"]
-        first = f'%cleave_first = "arith.cmpi"(%cleave_warp, {zero[1]}) <{{predicate = 0 : i64}}> : (i32, i32) -> i1'
-        branch = [*_computed(_OF_ONE_WARP, zero[3]), first, '"scf.if"(%cleave_first) ({']
+        copies = f'%cleave_copies = "arith.cmpi"(%cleave_warp, {warps[1]}) <{{predicate = 6 : i64}}> : (i32, i32) -> i1'
+        branch = [*_computed(_OF_COPYING_WARPS, warps[3]), copies, '"scf.if"(%cleave_copies) ({']
         lines[place + 1 : place + 1] = branch
     return "\n".join(lines)
 
@@ -141,7 +148,7 @@ class _Lowered:
 
 
 def _send(lowered: _Lowered) -> None:
-    """The warps of all consumers to the code of the first one, and those of the producer that sleep to no barrier."""
+    """The warps of all consumers to the code of the first one, and those of the producer each to its own barrier."""
     if lowered.has(_OF_CONSUMERS):
         barrier, thread = (_OF_CONSUMERS[name] for name in ("barrier", "thread"))
         places = lowered.partition(barrier)
@@ -149,11 +156,11 @@ def _send(lowered: _Lowered) -> None:
         _replace(lowered.threads(places, lowered.computed[barrier]), lowered.value(thread))
         first, *others = lowered.destinations()
         _replace(others[_WARPS - 1 :], first)
-    if lowered.has(_OF_ONE_WARP):
-        threads = _OF_ONE_WARP["threads"]
-        places = lowered.partition(threads)
-        behind = range(lowered.computed[threads], places.stop)
-        _replace(lowered.barrier_operands(behind, 1), lowered.value(threads))
+    if lowered.has(_OF_COPYING_WARPS):
+        alone, threads = (_OF_COPYING_WARPS[name] for name in ("alone", "threads"))
+        behind = range(lowered.computed[threads], lowered.partition(threads).stop)
+        for number, text in enumerate((alone, threads)):
+            _replace(lowered.barrier_operands(behind, number), lowered.value(text))
 
 
 def _replace(values: Sequence[Any], value: Any) -> None:
