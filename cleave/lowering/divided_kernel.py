@@ -325,7 +325,7 @@ class DividedKernel:
         Consumer(self.kernel, part, number, buffers, outgoing, exchanged, scope, nested).emit()
 
     def _are_alike(self) -> bool:
-        """Whether consumers differ by their number alone: what they exchange or have parts of lies in fixed places."""
+        """Whether consumers differ by their number at most: exchanges and parts have fixed places."""
         return self.form.one_code and not any(op.name in (PART, COMBINE, GATHER) for op in ops_inside(self.function))
 
     def _producer(self, given: Mapping[ir.Value, ir.Value], buffers: Sequence[Buffers]) -> None:

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 
 from cleave.lowering import narrow_copies, ptxas_log
 from cleave.lowering.intrinsics import with_intrinsics
-from cleave.lowering.triton_partitions import UnknownPartitions, fewer_bodies, with_fewer_bodies
+from cleave.lowering.triton_partitions import UnknownPartitions, consumers_first, fewer_bodies, with_fewer_bodies
 from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
@@ -136,7 +136,8 @@ class Job:
             return result
         with nullcontext() if self.optimised else _unoptimised():
             result["llir"] = self.timed("llir", lambda: backend.make_llir(module, metadata, self.options, self.arch))
-        result["ptx"] = self.timed("ptx", lambda: backend.make_ptx(result["llir"], metadata, self.options, self.arch))
+        ptx = self.timed("ptx", lambda: backend.make_ptx(result["llir"], metadata, self.options, self.arch))
+        result["ptx"] = consumers_first(ptx, metadata["num_warps"])
         if self.stop == "cubin":
             assembled = self.timed("ptxas", lambda: _assemble(result["ptx"], self.arch, self.request["timeout"]))
             result["cubin"], result["ptxas_log"] = assembled
