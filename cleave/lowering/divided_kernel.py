@@ -55,8 +55,8 @@ from cleave.schedule.warp_specialised import BLOCKS, RESERVED, RESERVED_EXCHANGI
 _ARCHITECTURE = "sm_90"
 
 _MADE: Mapping[str, Callable[[Division, ir.Value], ir.Value]] = {
-    f"size:{FIRST}": lambda divided, part: tt.same("arith.muli", part, ttg.i32(divided.extent)),
-    f"size:{FIRST_EXCHANGED}": lambda divided, part: tt.same("arith.muli", part, ttg.i32(divided.exchanged_extent)),
+    f"size:{FIRST}": lambda divided, part: _times(part, divided.extent),
+    f"size:{FIRST_EXCHANGED}": lambda divided, part: _times(part, divided.exchanged_extent),
     f"size:{BLOCK_COUNT}": lambda divided, part: tt.value("tt.get_num_programs", tt.scalar("i32"), axis=tt.i32_attr(0)),
 }
 """Arguments of the TTIR that are none of the kernel's: each partition makes them, of where its part begins."""
@@ -341,6 +341,14 @@ class DividedKernel:
         """What is passed, and the sizes that a partition makes by itself."""
         made = {a.value: _MADE[a.text](self.divided, part) for a in self.arguments if a.text in _MADE}
         return {**given, **made}
+
+
+def _times(part: ir.Value, extent: int) -> ir.Value:
+    """A constant, which decides branches, if the part is one that is not ``_marked``."""
+    number = part.owner
+    if NUMBER in number.attributes:
+        return tt.same("arith.muli", part, ttg.i32(extent))
+    return ttg.i32(ir.IntegerAttr(number.attributes["value"]).value * extent)
 
 
 def _marked(number: int, mark: str) -> ir.Value:

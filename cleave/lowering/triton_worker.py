@@ -110,12 +110,12 @@ class Job:
     def run(self) -> dict[str, Any]:
         result, metadata, backend = self.result, self.metadata, self.backend
         text = with_fewer_bodies(self.text) if self.fewer_bodies else self.text
+        self.fewer_bodies = text != self.text
         module, self.context = self.timed("parse", lambda: _parse(text, backend))
         if _has_layouts(self.text):
             metadata["tensordesc_meta"] = module.get_tensordesc_metadata()
             result["ttir"] = result["ttgir"] = str(module)
-            with fewer_bodies() if text != self.text else nullcontext():
-                return self.assembled(module)
+            return self.assembled(module)
         self.timed("ttir", lambda: backend.make_ttir(module, metadata, self.options, self.arch))
         result["ttir"] = str(module)
         if self.stop == "ttir":
@@ -134,7 +134,10 @@ class Job:
         if self.stop == "shared":
             metadata["shared"] = self.timed("shared", lambda: _shared(module, self.arch))
             return result
-        with nullcontext() if self.optimised else _unoptimised():
+        with (
+            fewer_bodies() if self.fewer_bodies else nullcontext(),
+            nullcontext() if self.optimised else _unoptimised(),
+        ):
             result["llir"] = self.timed("llir", lambda: backend.make_llir(module, metadata, self.options, self.arch))
         ptx = self.timed("ptx", lambda: backend.make_ptx(result["llir"], metadata, self.options, self.arch))
         result["ptx"] = consumers_first(ptx, metadata["num_warps"])
