@@ -29,8 +29,6 @@ _WARPS, _THREADS = 4, 128
 """Of each partition; those of the default one are a block's first."""
 _FIRST_BARRIER = 2
 """Triton's for the partition behind the default one."""
-_PASS = "add_warp_specialize_to_llvm"
-"""Adds the pass that makes blocks of partitions, and constants of what they have of their own."""
 
 
 def _place(bits: int, then: str = "") -> str:
@@ -66,11 +64,18 @@ class UnknownPartitions(Exception):
     """Triton has not made of them what this file knows: they are to be compiled as they are."""
 
 
-def with_fewer_bodies(text: str) -> str:
-    """TTGIR, generic, in which consumers that are alike have one body, and what is for one warp is in a branch."""
+class OwnMemory(UnknownPartitions):
+    """Consumers have shared memory of their own, for what Triton moves between threads: they cannot be one code."""
+
+
+def with_fewer_bodies(text: str, *, one_code: bool = True) -> str:
+    """TTGIR, generic, in which consumers that are alike have one body, and what is for some warps is in a branch.
+
+    Not ``one_code``: all consumers keep theirs.
+    """
     lines = text.split("\n")
     found = [(place, match) for place, line in enumerate(lines) if (match := _CONSTANT.fullmatch(line))]
-    numbers = [each for each in found if each[1][2] == NUMBER]
+    numbers = [each for each in found if each[1][2] == NUMBER and one_code]
     for place, _ in reversed(numbers[1:]):
         del lines[place : _end(lines, place, "ttg.warp_return")]
     for place, number in numbers[:1]:
@@ -99,11 +104,23 @@ def _computed(texts: dict[str, str], location: str, **names: str) -> list[str]:
     ]
 
 
-# --- behind Triton's pass ---------------------------------------------------------------------------------------------
+# --- behind Triton's passes -------------------------------------------------------------------------------------------
+
+
+_SECOND = re.compile(r"^ *partition1\(.*", re.MULTILINE | re.DOTALL)
+
+
+def _check_memory(module: Any) -> None:
+    """OwnMemory if there is some for ops of a consumer that others are to run at the same time."""
+    _, *partitions = str(module).split(" partition0(")
+    first = _SECOND.sub("", partitions[0]) if partitions else ""
+    several = bool(partitions) and first != partitions[0]
+    if several and _OF_CONSUMERS["number"] in first and "allocation.offset" in first:
+        raise OwnMemory
 
 
 class _Lowered:
-    """The ops of a module behind ``_PASS``, in order, and where among them something computed stands."""
+    """The ops of a module in which partitions are blocks, in order, and where among them something computed stands."""
 
     def __init__(self, module: Any) -> None:
         self.ops: list[Any] = []
@@ -154,8 +171,9 @@ class _Lowered:
         return found
 
 
-def _send(lowered: _Lowered) -> None:
+def _send(module: Any) -> None:
     """The warps of all consumers to the code of the first one, and those of the producer each to its own barrier."""
+    lowered = _Lowered(module)
     if lowered.has(_OF_CONSUMERS):
         barrier, thread = (_OF_CONSUMERS[name] for name in ("barrier", "thread"))
         places = lowered.partition(barrier)
@@ -191,26 +209,37 @@ def _replace(values: Sequence[Any], value: Any) -> None:
         each.replace_all_uses_with(value)
 
 
+_BEHIND: dict[str, Callable[[Any], None]] = {
+    "add_allocate_shared_memory_nv": _check_memory,
+    "add_warp_specialize_to_llvm": _send,
+}
+"""What is done behind passes, by the functions that add them."""
+
+
 class _Passes:
-    """Stands for Triton's pass manager, which runs all its passes at once: behind one of them it edits the module."""
+    """Stands for Triton's pass manager, which runs all its passes at once: behind some of them it does more."""
 
     def __init__(self, make: Callable[[Any], Any], context: Any) -> None:
         self._make, self._context = make, context
-        self.managers = [make(context)]
+        self.steps: list[Callable[[Any], None]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.manager = manager = self._make(self._context)
+        self.steps.append(lambda module: manager.run(module, "make_llir"))
 
     def enable_debug(self) -> None:
-        self.managers[-1].enable_debug()
+        self.manager.enable_debug()
 
-    def split(self) -> None:
-        self.managers.append(self._make(self._context))
+    def split(self, step: Callable[[Any], None]) -> None:
+        """What is added from now on runs behind ``step``."""
+        self.steps.append(step)
+        self._begin()
         self.enable_debug()
 
-    def run(self, module: Any, name: str) -> None:
-        first, *rest = self.managers
-        first.run(module, name)
-        for manager in rest:
-            _send(_Lowered(module))
-            manager.run(module, name)
+    def run(self, module: Any, _: str) -> None:
+        for step in self.steps:
+            step(module)
 
 
 class _Module:
@@ -232,10 +261,10 @@ class _Module:
 
 def _called(function: Callable[..., Any], name: str, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     passes = next((each for each in arguments if isinstance(each, _Passes)), None)
-    given = [each.managers[-1] if isinstance(each, _Passes) else each for each in arguments]
+    given = [each.manager if isinstance(each, _Passes) else each for each in arguments]
     result = function(*given, **named)
-    if passes and name == _PASS:
-        passes.split()
+    if passes and name in _BEHIND:
+        passes.split(_BEHIND[name])
     return result
 
 

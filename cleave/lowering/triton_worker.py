@@ -22,7 +22,13 @@ from typing import IO, Any, TypeVar
 
 from cleave.lowering import narrow_copies, ptxas_log
 from cleave.lowering.intrinsics import with_intrinsics
-from cleave.lowering.triton_partitions import UnknownPartitions, consumers_first, fewer_bodies, with_fewer_bodies
+from cleave.lowering.triton_partitions import (
+    OwnMemory,
+    UnknownPartitions,
+    consumers_first,
+    fewer_bodies,
+    with_fewer_bodies,
+)
 from cleave.lowering.triton_spelling import spelled_for
 
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
@@ -63,6 +69,7 @@ class Job:
 
         self.request, self.optimised = request, optimised
         self.fewer_bodies: bool = request.get("fewer_bodies", True)
+        self.one_code: bool = request.get("one_code", True)
         self.text: str = request["text"]
         self.stop: str = request["stop"]
         self.arch: int = request["arch"]
@@ -109,7 +116,7 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         result, metadata, backend = self.result, self.metadata, self.backend
-        text = with_fewer_bodies(self.text) if self.fewer_bodies else self.text
+        text = with_fewer_bodies(self.text, one_code=self.one_code) if self.fewer_bodies else self.text
         self.fewer_bodies = text != self.text
         module, self.context = self.timed("parse", lambda: _parse(text, backend))
         if _has_layouts(self.text):
@@ -250,6 +257,8 @@ def _limited(seconds: float) -> Generator[None]:
 def _compiled(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return Job(request).run()
+    except OwnMemory:
+        return _compiled({**request, "one_code": False})
     except UnknownPartitions:
         return Job({**request, "fewer_bodies": False}).run()
 
