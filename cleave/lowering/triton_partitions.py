@@ -209,7 +209,7 @@ def _replace(values: Sequence[Any], value: Any) -> None:
         each.replace_all_uses_with(value)
 
 
-_BEHIND: dict[str, Callable[[Any], None]] = {
+BEHIND: dict[str, Callable[[Any], None]] = {
     "add_allocate_shared_memory_nv": _check_memory,
     "add_warp_specialize_to_llvm": _send,
 }
@@ -263,8 +263,8 @@ def _called(function: Callable[..., Any], name: str, arguments: Sequence[Any], n
     passes = next((each for each in arguments if isinstance(each, _Passes)), None)
     given = [each.manager if isinstance(each, _Passes) else each for each in arguments]
     result = function(*given, **named)
-    if passes and name in _BEHIND:
-        passes.split(_BEHIND[name])
+    if passes and name in BEHIND:
+        passes.split(BEHIND[name])
     return result
 
 

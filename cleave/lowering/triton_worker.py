@@ -254,11 +254,11 @@ def _limited(seconds: float) -> Generator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _compiled(request: dict[str, Any]) -> dict[str, Any]:
+def compiled(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return Job(request).run()
     except OwnMemory:
-        return _compiled({**request, "one_code": False})
+        return compiled({**request, "one_code": False})
     except UnknownPartitions:
         return Job({**request, "fewer_bodies": False}).run()
 
@@ -266,7 +266,7 @@ def _compiled(request: dict[str, Any]) -> dict[str, Any]:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         with _limited(request["timeout"]):
-            return {"ok": _compiled(request)}
+            return {"ok": compiled(request)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 

@@ -126,7 +126,7 @@ EVERY = [
     "",
     *(f", not {part}" for part in ("persistent", "in registers", "in turn", "stored by copies", "masks first")),
 ]
-EVERY += [", polynomial", *BESIDE]
+EVERY += [", not one code", ", polynomial", *BESIDE]
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_threads_have_few_addresses() -> None:
     assert copying_registers([ThreadCopy(128, 256, 16, indexed=True)] * 2) == 104
     _, (kernel,), _ = lowered(embedding(4096))
     assert "sizePerThread = [1, 8], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1]" in kernel.text
-    assert "partitionNumWarps = array<i32: 4, 4>, requestedRegisters = array<i32: 224, 56>" in kernel.text
+    assert "partitionNumWarps = array<i32: 4, 4>, requestedRegisters = array<i32: 224, 224>" in kernel.text
 
 
 def test_what_cannot_be_copied_says_why() -> None:

@@ -134,24 +134,30 @@ def broken(old: str, new: str, which: int | None = None) -> dict[str, str]:
     return {**texts, name: text}
 
 
-def outcome(texts: dict[str, str], seeds: int = 3) -> str:
-    """The first error in as many orders; "wrong" where numbers are."""
+def outcomes(texts: dict[str, str], seeds: int = 3) -> list[str]:
+    """The errors in as many orders; "wrong" where numbers are."""
+    found: list[str] = []
     for seed in range(seeds):
         try:
             if not error(GRAPHS[0], 128, SIZES_OF_RUN, 3, texts, seed) < 2e-3:
-                return "wrong"
-        except CleaveError as found:
-            return found.message
-    return ""
+                found.append("wrong")
+        except CleaveError as problem:
+            found.append(problem.message)
+    return found
+
+
+def outcome(texts: dict[str, str]) -> str:
+    return next(iter(outcomes(texts)), "")
 
 
 def test_consumers_that_do_not_meet_are_found() -> None:
-    assert "partitions [1] wrote is known of" in outcome(broken(MEET, NOTHING))
+    late = "partitions [2] wrote is known of"
+    assert any(late in each for each in outcomes(broken(MEET, NOTHING)))
     # two meetings of each: the first of both, then the second of both
     first = broken(MEET, NOTHING, 1)
     name = lowered(GRAPHS[0], 128)[0].launches[0].kernel
     both = {**first, name: NOTHING.join(first[name].rsplit(MEET, 1))}
-    assert "partitions [1] wrote is known of" in outcome(both)
+    assert any(late in each for each in outcomes(both))
     assert outcome(broken(MEET, NOTHING, 1))  # the other one waits in vain
 
 
@@ -161,7 +167,7 @@ def test_consumers_that_do_not_wait_for_other_blocks_are_found() -> None:
     name = lowered(GRAPHS[0], 128)[0].launches[0].kernel
     head, *rest = second[name].split(MEET)
     assert len(rest) == 4
-    # the default consumer has the first two, the other one the last two; without the second ones
+    # the first consumer has the first two, the other one the last two; without the second ones
     text = MEET.join([head, rest[0]]) + NOTHING + rest[1] + MEET + rest[2] + NOTHING + rest[3]
     assert outcome({**second, name: text})
 

@@ -22,6 +22,18 @@ func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?
 // end it is awaited and its buffers are released.
 // CHECK: sym_name = "matmul"
 // CHECK: "ttg.warp_specialize"
+// CHECK: "arith.constant"() <{value = 2 : i32}> {cleave.copying_warps}
+// CHECK: "scf.for"
+// CHECK: "ttng.wait_barrier"
+// CHECK: "ttng.barrier_expect"{{.*}}size = 16384
+// CHECK-COUNT-2: "ttng.async_tma_copy_global_to_local"
+// CHECK: "ttng.wait_barrier"
+// CHECK: "ttng.barrier_expect"{{.*}}size = 16384
+// CHECK-COUNT-1: "ttng.async_tma_copy_global_to_local"
+// CHECK-NOT: "ttng.async_tma_copy_global_to_local"
+// CHECK: "ttg.warp_yield"
+// CHECK: "ttg.warp_specialize.partitions"
+// CHECK: "arith.constant"() <{value = 0 : i32}> {cleave.consumer}
 // CHECK: "scf.for"
 // CHECK-COUNT-2: "ttng.wait_barrier"
 // CHECK: %[[DOT:.*]] = "ttng.warp_group_dot"({{.*}}isAsync = true
@@ -31,20 +43,11 @@ func.func private @rows__k0(%x: tensor<?xf16, #cleave.dims<["m"]>>, %o: tensor<?
 // CHECK: "ttng.warp_group_dot_wait"{{.*}}pendings = 0
 // CHECK-COUNT-2: "ttng.arrive_barrier"
 // CHECK: "ttng.async_tma_copy_local_to_global"
-// CHECK: "ttg.warp_yield"
-// CHECK: "ttg.warp_specialize.partitions"
+// CHECK: "ttg.warp_return"
+// CHECK: "arith.constant"() <{value = 1 : i32}> {cleave.consumer}
 // CHECK: "ttng.async_tma_copy_local_to_global"
 // CHECK: "ttg.warp_return"
-// CHECK: "scf.for"
-// CHECK: "ttng.wait_barrier"
-// CHECK: "ttng.barrier_expect"{{.*}}size = 16384
-// CHECK-COUNT-2: "ttng.async_tma_copy_global_to_local"
-// CHECK: "ttng.wait_barrier"
-// CHECK: "ttng.barrier_expect"{{.*}}size = 16384
-// CHECK-COUNT-1: "ttng.async_tma_copy_global_to_local"
-// CHECK-NOT: "ttng.async_tma_copy_global_to_local"
-// CHECK: "ttg.warp_return"
-// CHECK: requestedRegisters = array<i32: 240, 24>
+// CHECK: requestedRegisters = array<i32: 240, 240>
 // CHECK: cleave.arguments = ["in:0", "in:1", "in:2", "size:m", "desc:0:0,1:64x64", "desc:1:0,1:64x128", "desc:2:0,1:64x128"]
 
 func.func @matmul(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>>, %arg1: tensor<4096x4096xf16, #cleave.dims<["k", "n"]>>) -> tensor<?x4096xf16, #cleave.dims<["m", "n"]>> attributes {cleave.alternative = "matmul"} {
@@ -102,14 +105,7 @@ func.func private @matmul__k0(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>
 // CHECK: "ttng.init_barrier"{{.*}}count = 2
 // CHECK: "ttng.init_barrier"{{.*}}count = 1
 // CHECK: "ttg.warp_specialize"
-// CHECK: "scf.for"
-// CHECK: "scf.for"
-// CHECK: "ttng.wait_barrier"
-// CHECK-NEXT: "ttng.fence_async_shared"
-// CHECK: "ttng.wait_barrier"
-// CHECK-NOT: "ttng.fence_async_shared"
-// CHECK: "ttng.warp_group_dot"
-// CHECK: "ttg.warp_return"
+// CHECK-NOT: cleave.copying_warps
 // CHECK-COUNT-2: "tt.load"{{.*}}64xi32
 // CHECK: "scf.for"
 // CHECK: "scf.for"
@@ -123,8 +119,16 @@ func.func private @matmul__k0(%arg0: tensor<?x4096xf16, #cleave.dims<["m", "k"]>
 // CHECK: "scf.yield"
 // CHECK-COUNT-2: "tt.load"{{.*}}64xi32
 // CHECK: "scf.yield"
+// CHECK: "ttg.warp_yield"
+// CHECK: "scf.for"
+// CHECK: "scf.for"
+// CHECK: "ttng.wait_barrier"
+// CHECK-NEXT: "ttng.fence_async_shared"
+// CHECK: "ttng.wait_barrier"
+// CHECK-NOT: "ttng.fence_async_shared"
+// CHECK: "ttng.warp_group_dot"
 // CHECK: "ttg.warp_return"
-// CHECK: partitionNumWarps = array<i32: 4, 4>, requestedRegisters = array<i32: 216, 72>
+// CHECK: partitionNumWarps = array<i32: 4, 4>, requestedRegisters = array<i32: 216, 216>
 
 func.func @picked(%x: tensor<?x4096xf16, #cleave.dims<["v", "k"]>>, %rows: tensor<?xi32, #cleave.dims<["m"]>>, %w: tensor<4096x256xf16, #cleave.dims<["k", "n"]>>) -> tensor<?x256xf16, #cleave.dims<["m", "n"]>> {
   %0 = "cleave.alloc"() : () -> tensor<?x256xf16, #cleave.dims<["m", "n"]>>
