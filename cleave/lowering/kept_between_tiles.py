@@ -55,7 +55,8 @@ def kept_between_tiles(body: Sequence[ir.Operation], grid: Sequence[Size]) -> li
     loops = (_Loop(op, depends) for op in body if op.name == "scf.for" and op.results)
     readers = (loop for loop in loops if loop.only_reads([op.operands[1] for op in stores]))
     stays = frozenset(place for place in depends.of_all(where) if _stays(place, grid))
-    columns = {_names(op.results[0])[-1] for op in ops if op.name == "cleave.contract"}
+    products = (_names(op.results[0]) for op in ops if op.name == "cleave.contract")
+    columns = {names[-1] for names in products if names}
     found, replaced = list[Kept](), set[ir.Operation]()
     for loop in readers if stays < depends.of_all(where) else ():
         behind = list(body)[list(body).index(loop.op) + 1 :]

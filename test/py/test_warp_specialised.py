@@ -254,6 +254,9 @@ def test_what_has_no_such_form_says_why() -> None:
     y, w = b.input("m k=256", "f32"), b.input("k=256 n=256", "f32")
     (remark,) = remarks_of(b.build(b.contract(y, w, over=["k"])))
     assert "is lowered to TTIR: a product of" in remark
+    b = GraphBuilder("number")
+    (remark,) = remarks_of(b.build(b.contract(b.input("k", "f16"), b.input("k", "f16"), over=["k"])))
+    assert "is lowered to TTIR" in remark  # a product without columns
 
 
 def test_of_forms_that_are_refused_nothing_is_left() -> None:
