@@ -92,7 +92,11 @@ def with_fewer_bodies(text: str, *, one_code: bool = True) -> str:
 def _end(lines: Sequence[str], place: int, name: str) -> int:
     """Where the region ends that has line ``place`` among its ops."""
     indent = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
-    return next(at for at in range(place, len(lines)) if lines[at].startswith(f'{indent}"{name}"'))
+    found = (at for at in range(place, len(lines)) if lines[at].startswith(f'{indent}"{name}"'))
+    end = next(found, None)
+    if end is None:
+        raise UnknownPartitions
+    return end
 
 
 def _computed(texts: dict[str, str], location: str, **names: str) -> list[str]:
@@ -139,18 +143,17 @@ class _Lowered:
         """The places of the partition that computes this; each begins and ends by a change of its registers."""
         at = self.computed[text]
         changes = [place for place, name in enumerate(self.names) if name == "nvvm.setmaxregister"]
-        ends = [place for place in changes if place > at]
-        return range(max(place for place in changes if place < at), min(ends, default=len(self.ops)))
+        begins, ends = ([place for place in changes if side * place > side * at] for side in (-1, 1))
+        if not begins:
+            raise UnknownPartitions
+        return range(begins[-1], ends[0] if ends else len(self.ops))
 
     def barrier_operands(self, places: range, number: int) -> list[Any]:
         """Of its barriers, each a constant made for it alone: two stand before each."""
-        found: list[Any] = []
-        for place in (each for each in places if self.names[each] == "nvvm.barrier"):
-            operand, made = self.ops[place].get_operand(number), self.ops[place - 2 + number]
-            if made.get_num_results() != 1 or made.get_result(0).id() != operand.id():
-                raise UnknownPartitions
-            found.append(operand)
-        return found
+        barriers = [place for place in places if self.names[place] == "nvvm.barrier"]
+        if not all(self._is_made(place, number, 2 - number) for place in barriers):
+            raise UnknownPartitions
+        return [self.ops[place].get_operand(number) for place in barriers]
 
     def threads(self, places: range, at: int) -> list[Any]:
         """Where a thread's number is read; behind place ``at`` all."""
@@ -160,15 +163,22 @@ class _Lowered:
         return [self.ops[place].get_result(0) for place in found]
 
     def destinations(self) -> list[Any]:
-        """A byte for each warp behind the default partition's says where it goes: the first ones that are stored."""
-        stores = (op for op, name in zip(self.ops, self.names, strict=True) if name == "llvm.store")
-        stored = ((op.get_block().id(), op.get_operand(0)) for op in stores)
+        """A byte for each warp behind the default partition's says where it goes: the first constants that are stored
+        as they are made, ahead of their addresses. Bytes that a kernel computes are no such."""
+        stores = [place for place, name in enumerate(self.names) if name == "llvm.store" and self._is_made(place, 0, 2)]
+        stored = ((self.ops[place].get_block().id(), self.ops[place].get_operand(0)) for place in stores)
         bytes_ = [(block, value) for block, value in stored if str(value.get_type()) == "i8"]
         _, first = next(groupby(bytes_, key=lambda each: each[0]), (0, ()))
         found = [value for _, value in first]
         if not found or len(found) % _WARPS:
             raise UnknownPartitions
         return found
+
+    def _is_made(self, place: int, number: int, before: int) -> bool:
+        """Whether an operand is a constant that stands so many ops before."""
+        made = self.ops[place - before]
+        constant = self.names[place - before] == "llvm.mlir.constant"
+        return constant and made.get_result(0).id() == self.ops[place].get_operand(number).id()
 
 
 def _send(module: Any) -> None:

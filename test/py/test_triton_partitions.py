@@ -10,6 +10,7 @@ from test_warp_specialised import USUAL, lowered, matmul
 from test_warp_specialised_share import GRAPHS, texts_of
 from test_warp_specialised_share import lowered as lowered_share
 
+from cleave.dialects.graph import GraphBuilder
 from cleave.lowering import triton_worker
 from cleave.lowering.compile_ttir import Compiled, compile_many
 from cleave.lowering.targets import Target
@@ -130,3 +131,13 @@ def test_it_is_compiled_without_spills() -> None:
     _, (kernel,), _ = lowered(matmul(), form=USUAL, stages=3)
     (found,) = compile_many([kernel.request(SM_90)])
     assert isinstance(found, Compiled) and (found.num_warps, found.spills) == (12, 0)
+
+
+def test_bytes_that_a_kernel_stores_are_no_destinations() -> None:
+    """Signs of a product, a byte each, by threads: all eight warps of consumers are still sent to one code."""
+    b = GraphBuilder("signs")
+    x, w = b.input("m k=256", "f16"), b.input("k=256 n=256", "f16")
+    product = b.contract(x, w, over=["k"], dtype="f32")
+    _, (kernel,), _ = lowered(b.build(b.cmp(product, b.constant(0.0, "f32"), predicate="ge")), stages=3)
+    text = compiled(kernel.text)["llir"]
+    assert re.findall(r"store i8 (\d+), ptr addrspace\(3\)", text)[:9] == ["0"] * 8 + ["2"]  # then all are to end
