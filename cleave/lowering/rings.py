@@ -58,9 +58,10 @@ class Ring:
 
     @property
     def copying_warps(self) -> int:
-        """To how many Triton gives the copies of one tile."""
+        """To how many Triton gives the copies of one tile at most, a power of two."""
         rows, columns = self.shape
-        return min(encodings.WARPS, -(-rows // _BOX_ROWS) * -(-columns * self.bits // _BOX_BITS))
+        boxes = -(-rows // _BOX_ROWS) * -(-columns * self.bits // _BOX_BITS)
+        return min(encodings.WARPS, 1 << (boxes - 1).bit_length())
 
     @property
     def layout(self) -> SharedMatrix:

@@ -1,10 +1,10 @@
-"""Partitions as Triton's passes do not know them: several of one code, and one of warps that go on by themselves.
+"""Partitions as Triton's passes do not know them: several of one code, and one of which some warps sleep.
 
 In TTGIR each consumer is a partition of its own, and its number is a constant; the producer, the default partition, has
 four warps. That is what it means, and Triton compiles it. Of what is marked there the process that runs Triton makes
 less. Consumers that differ by their number alone are one code: LLVM and ptxas have half of the work, or a third of it,
-and instruction caches half of the code. Of the producer's warps only those run that start copies (Triton gives each
-part of a tile, of 128 bytes of its rows, to another one), each by itself.
+and instruction caches half of the code. Of the producer's warps only those run that start copies: Triton gives each
+part of a tile, of 128 bytes of its rows, to another one.
 
 Ahead of Triton's passes only the first consumer keeps its body, where a thread computes the number from its place, and
 the producer's is in a branch (``with_fewer_bodies``). Behind the pass that makes blocks of partitions the warps of the
@@ -48,15 +48,9 @@ _OF_CONSUMERS = {
 }
 """What a thread computes for itself: its consumer's number; the thread in its place of the first consumer; where it
 meets the others of its consumer."""
-_ALONE = 13
-"""Behind the barriers of ``turns``, ``exchange_buffers`` and ``meeting``; the fourth warp has number 0."""
-_OF_COPYING_WARPS = {
-    "warp": _place(5),
-    "alone": _place(5, f" add.u32 $0, $0, {_ALONE}; and.b32 $0, $0, 15;"),
-    "threads": "mov.u32 $0, 32;",
-}
-"""Which it is of; where it meets the others of its warp, and how many these are. Nothing orders one after another: each
-waits for a buffer to be empty, and the barrier that says when it is full has the bytes of all."""
+_OF_COPYING_WARPS = {"warp": _place(5), "threads": "shl.b32 $0, $1, 5;"}
+"""Which it is of, and how many threads meet of so many warps. They do for each tile: one that copies nothing of some
+tiles waits for their buffers, too; were it slow, these would be filled, read and filled again under its wait."""
 _CONSTANT = re.compile(r' *(%\w+) = "arith\.constant"\(\) <[^>]*> \{(cleave\.\w+)\} : \(\) -> i32(.*)')
 
 
@@ -84,7 +78,7 @@ def with_fewer_bodies(text: str, *, one_code: bool = True) -> str:
         end = _end(lines, place, "ttg.warp_yield")
         lines[end:end] = ['"scf.yield"() : () -> ()', "}, {", "}) : (i1) -> ()"]
         copies = f'%cleave_copies = "arith.cmpi"(%cleave_warp, {warps[1]}) <{{predicate = 6 : i64}}> : (i32, i32) -> i1'
-        branch = [*_computed(_OF_COPYING_WARPS, warps[3]), copies, '"scf.if"(%cleave_copies) ({']
+        branch = [*_computed(_OF_COPYING_WARPS, warps[3], operand=warps[1]), copies, '"scf.if"(%cleave_copies) ({']
         lines[place + 1 : place + 1] = branch
     return "\n".join(lines)
 
@@ -99,13 +93,15 @@ def _end(lines: Sequence[str], place: int, name: str) -> int:
     return end
 
 
-def _computed(texts: dict[str, str], location: str, **names: str) -> list[str]:
-    kinds = 'constraints = "=r", packed_element = 1 : i32, pure = false'
-    return [
-        f'{names.get(name, f"%cleave_{name}")} = "tt.elementwise_inline_asm"() {{asm_string = "{text}", {kinds}}}'
-        f" : () -> i32{location}"
-        for name, text in texts.items()
-    ]
+def _computed(texts: dict[str, str], location: str, *, operand: str = "", **names: str) -> list[str]:
+    """``operand``: what texts with ``$1`` are given."""
+    lines: list[str] = []
+    for name, text in texts.items():
+        given, type_, kinds = (operand, "i32", "=r,r") if "$1" in text else ("", "", "=r")
+        attributes = f'asm_string = "{text}", constraints = "{kinds}", packed_element = 1 : i32, pure = false'
+        result = names.get(name, f"%cleave_{name}")
+        lines.append(f'{result} = "tt.elementwise_inline_asm"({given}) {{{attributes}}} : ({type_}) -> i32{location}')
+    return lines
 
 
 # --- behind Triton's passes -------------------------------------------------------------------------------------------
@@ -114,7 +110,7 @@ def _computed(texts: dict[str, str], location: str, **names: str) -> list[str]:
 _SECOND = re.compile(r"^ *partition1\(.*", re.MULTILINE | re.DOTALL)
 
 
-def _check_memory(module: Any) -> None:
+def check_memory(module: Any) -> None:
     """OwnMemory if there is some for ops of a consumer that others are to run at the same time."""
     _, *partitions = str(module).split(" partition0(")
     first = _SECOND.sub("", partitions[0]) if partitions else ""
@@ -182,7 +178,7 @@ class _Lowered:
 
 
 def _send(module: Any) -> None:
-    """The warps of all consumers to the code of the first one, and those of the producer each to its own barrier."""
+    """The warps of all consumers to the code of the first one; at the producer's barrier meet those of it that copy."""
     lowered = _Lowered(module)
     if lowered.has(_OF_CONSUMERS):
         barrier, thread = (_OF_CONSUMERS[name] for name in ("barrier", "thread"))
@@ -192,10 +188,9 @@ def _send(module: Any) -> None:
         first, *others = lowered.destinations()
         _replace(others[_WARPS - 1 :], first)
     if lowered.has(_OF_COPYING_WARPS):
-        alone, threads = (_OF_COPYING_WARPS[name] for name in ("alone", "threads"))
+        threads = _OF_COPYING_WARPS["threads"]
         behind = range(lowered.computed[threads], lowered.partition(threads).stop)
-        for number, text in enumerate((alone, threads)):
-            _replace(lowered.barrier_operands(behind, number), lowered.value(text))
+        _replace(lowered.barrier_operands(behind, 1), lowered.value(threads))
 
 
 _OF_CONSUMER = re.compile(r"mov\.b32 %\w+, %tid\.x;")
@@ -220,7 +215,7 @@ def _replace(values: Sequence[Any], value: Any) -> None:
 
 
 BEHIND: dict[str, Callable[[Any], None]] = {
-    "add_allocate_shared_memory_nv": _check_memory,
+    "add_allocate_shared_memory_nv": check_memory,
     "add_warp_specialize_to_llvm": _send,
 }
 """What is done behind passes, by the functions that add them."""

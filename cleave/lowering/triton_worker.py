@@ -25,6 +25,7 @@ from cleave.lowering.intrinsics import with_intrinsics
 from cleave.lowering.triton_partitions import (
     OwnMemory,
     UnknownPartitions,
+    check_memory,
     consumers_first,
     fewer_bodies,
     with_fewer_bodies,
@@ -140,6 +141,8 @@ class Job:
             return result
         if self.stop == "shared":
             metadata["shared"] = self.timed("shared", lambda: _shared(module, self.arch))
+            if self.fewer_bodies:
+                check_memory(module)
             return result
         with (
             fewer_bodies() if self.fewer_bodies else nullcontext(),

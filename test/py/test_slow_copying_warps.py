@@ -1,7 +1,8 @@
-"""Producer warps that go on by themselves: none may be so slow that a barrier's phase wraps under its wait.
+"""Producer warps: none may be so slow that a barrier's phase wraps under its wait, so they meet for each tile.
 
 The interpreter runs the producer as one; here what each partition does at barriers is taken from it, the producer's
-part is given to as many warps as the kernel marks, and each of these is in turn the one that goes on last.
+part is given to as many warps as the kernel marks, and each of these is in turn the one that goes on last. That the
+compiled warps meet where this takes them to is read from the PTX.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import pytest
 from test_warp_specialised import lowered, matmul, normalised, run
 
 from cleave.dialects.graph import GraphBuilder
+from cleave.lowering import triton_worker
 from cleave.lowering.triton_partitions import COPYING_WARPS
 from cleave.runtime import ttgir_machine
 from cleave.runtime.ttgir_barriers import Barrier
 
 Event = tuple[Any, ...]
+COPYING = -1
+"""The barrier of the producer's warps."""
 
 
 Traced = tuple[dict[int, list[Event]], dict[int, int]]
@@ -87,8 +91,11 @@ def traces(graph: Any, sizes: dict[str, int], stages: int) -> tuple[int, list[Tr
 class Replay:
     """A block with each of the producer's warps by itself; the actor that is ``last`` goes on where no other can."""
 
-    def __init__(self, traced: dict[int, list[Event]], counts: dict[int, int], warps: int, last: Any) -> None:
-        self.counts, self.last = counts, last
+    def __init__(
+        self, traced: dict[int, list[Event]], counts: dict[int, int], warps: int, last: str | None, *, meet: bool
+    ) -> None:
+        """``meet``: whether the producer's warps do, behind what says that bytes of a tile are to come."""
+        self.counts, self.last, self.meet = counts, last, meet
         self.arrived: dict[int, int] = defaultdict(int)
         self.bytes: dict[int, int] = defaultdict(int)
         self.phase: dict[int, int] = defaultdict(int)
@@ -108,6 +115,8 @@ class Replay:
                 found += [("come", barrier, size // pieces * own)] if own else []
             elif event[0] == "wait" or warp == 0:
                 found.append(event)
+            if self.meet and event[0] == "arrive":
+                found.append(("meet", COPYING, warps, True))
         return found
 
     def _end(self, barrier: int) -> None:
@@ -132,7 +141,7 @@ class Replay:
             threads, waits = rest
             if self.met[name] is None:
                 self.met[name] = self.opened[place]
-                self.come[place] += 128
+                self.come[place] += 1 if place == COPYING else 128
                 if self.come[place] >= threads:
                     self.come[place], self.opened[place] = 0, self.opened[place] + 1
             if waits and self.opened[place] == self.met[name]:
@@ -158,25 +167,56 @@ def _swiglu() -> Any:
     return b.build(b.cast(b.mul(b.mul(gate, b.sigmoid(gate)), up), dtype="f16"))
 
 
-CASES = {
+SAFE = {
     "attention-64": (graphs.attention(division_last=True), {"h": 2, "m": 130, "n": 600}),
     "attention-128": (graphs.attention(division_last=True, head=128), {"h": 2, "m": 130, "n": 600}),
     "matmul": (matmul(), {"m": 300}),
-    "swiglu": (_swiglu(), {"m": 300}),  # wrong: two copies side by side, each by half as many warps as are let in
-    "normalised": (normalised(), {"m": 300}),  # wrong: rows that stay, by 2 warps, and weights, by 1
-    "attention-64-128": (
-        graphs.grouped_attention(2, 4, 64, 128),
-        {"m": 130, "n": 600},
-    ),  # wrong: keys by 1, values by 2
-    "attention-128-64": (graphs.grouped_attention(2, 4, 128, 64), {"m": 130, "n": 600}),  # wrong: the other way round
 }
+"""Each warp copies a part of all that a consumer waits for at once."""
+UNSAFE = {
+    "swiglu": (_swiglu(), {"m": 300}),  # two copies side by side, each by half as many warps as are let in
+    "normalised": (normalised(), {"m": 300}),  # rows that stay, by 2 warps, and weights, by 1
+    "attention-64-128": (graphs.grouped_attention(2, 4, 64, 128), {"m": 130, "n": 600}),  # keys by 1, values by 2
+    "attention-128-64": (graphs.grouped_attention(2, 4, 128, 64), {"m": 130, "n": 600}),
+}
+CASES = SAFE | UNSAFE
+
+
+def stopped(case: str, *, meet: bool) -> list[dict[str, Event]]:
+    """What some actors wait for in vain, where one of the producer's warps goes on last."""
+    graph, sizes = CASES[case]
+    warps, blocks = traces(graph, sizes, 3)
+    slow = [None, *(f"warp {w}" for w in range(warps))]
+    found = (Replay(*block, warps, last, meet=meet).run() for block in blocks for last in slow)
+    return [left for left in found if left]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_any_warp_may_be_slow(case: str) -> None:
-    graph, sizes = CASES[case]
-    warps, blocks = traces(graph, sizes, 3)
-    for traced, counts in blocks:
-        for last in [None, *(f"warp {w}" for w in range(warps))]:
-            left = Replay(traced, counts, warps, last).run()
-            assert not left, f"{last} is slow: {left}"
+    assert not stopped(case, meet=True)
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_without_meeting_some_would_wait_for_ever(case: str) -> None:
+    assert stopped(case, meet=False)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_warps_meet_for_each_tile(case: str) -> None:
+    """Between a wait for a buffer and the copies into it, and so between two waits."""
+    _, (kernel,), _ = lowered(CASES[case][0], stages=3)
+    options = {"num_warps": 4, "num_stages": 3}
+    request = {"text": kernel.text, "stop": "ptx", "arch": 90, "timeout": 90.0, "options": options}
+    ptx = triton_worker.compiled(request)["ptx"]
+    events = {"mbarrier.try_wait": "wait", "mbarrier.arrive.expect_tx": "expect", "cp.async.bulk.tensor": "copy"}
+    found = re.findall(
+        r"mbarrier\.try_wait|mbarrier\.arrive\.expect_tx|bar\.sync \t?\w+, %r\d+;|cp\.async\.bulk\.tensor\.\dd\.shared",
+        ptx,
+    )
+    order = [next((name for start, name in events.items() if each.startswith(start)), "meet") for each in found]
+    filled = [place for place, each in enumerate(order) if each == "expect"]
+    assert filled and order.count("meet") >= len(filled)
+    for place in filled:
+        behind = order[place + 1 :]
+        assert behind[0] == "meet" and "copy" in behind
+        assert behind.index("copy") < (behind.index("wait") if "wait" in behind else len(behind))
