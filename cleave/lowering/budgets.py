@@ -38,7 +38,7 @@ class Budget:
 
 
 _ENTRY, _TILES, _REPEATED = {1: 128, 2: 168, 3: 128}, {1: 200, 2: 208, 3: 120}, {1: 176, 2: 176, 3: 120}
-"""By consumers; tiles' where the producer is one warp."""
+"""By consumers; tiles' where descriptors alone copy."""
 
 
 def budget(consumers: int, copied: Mapping[ir.Operation, int], *, branching: bool = False) -> Budget:

@@ -31,24 +31,19 @@ _FIRST_BARRIER = 2
 """Triton's for the partition behind the default one."""
 
 
-def _place(bits: int, then: str = "") -> str:
-    """The warp or warpgroup of a thread: ``shfl`` makes known to ptxas that it is the same for all of a warp."""
-    return f"mov.u32 $0, %tid.x; shr.u32 $0, $0, {bits}; shfl.sync.idx.b32 $0, $0, 0, 31, -1;{then}"
-
-
-def _as_it_is(text: str) -> str:
-    """Not what ``consumers_first`` makes of a thread's number."""
-    return text.replace("mov.u32", "mov.b32")
-
-
+_TURNED, _AS_IT_IS = "mov.u32 $0, %tid.x;", "mov.b32 $0, %tid.x;"
+"""How a thread's number is read: as ``consumers_first`` turns it, and as the hardware has it."""
+_OF_ALL = "shfl.sync.idx.b32 $0, $0, 0, 31, -1;"
+"""Makes known to ptxas that a number is the same for all of a warp."""
+_GROUP = f"{_AS_IT_IS} shr.u32 $0, $0, 7; {_OF_ALL}"
 _OF_CONSUMERS = {
-    "number": _as_it_is(_place(7)),
-    "thread": _as_it_is(f"mov.u32 $0, %tid.x; and.b32 $0, $0, {_THREADS - 1}; add.u32 $0, $0, {_THREADS};"),
-    "barrier": _as_it_is(_place(7, f" add.u32 $0, $0, {_FIRST_BARRIER};")),
+    "number": _GROUP,
+    "thread": f"{_AS_IT_IS} and.b32 $0, $0, {_THREADS - 1}; add.u32 $0, $0, {_THREADS};",
+    "barrier": f"{_GROUP} add.u32 $0, $0, {_FIRST_BARRIER};",
 }
 """What a thread computes for itself: its consumer's number; the thread in its place of the first consumer; where it
 meets the others of its consumer."""
-_OF_COPYING_WARPS = {"warp": _place(5), "threads": "shl.b32 $0, $1, 5;"}
+_OF_COPYING_WARPS = {"warp": f"{_TURNED} shr.u32 $0, $0, 5; {_OF_ALL}", "threads": "shl.b32 $0, $1, 5;"}
 """Which it is of, and how many threads meet of so many warps. They do for each tile: one that copies nothing of some
 tiles waits for their buffers, too; were it slow, these would be filled, read and filled again under its wait."""
 _CONSTANT = re.compile(r' *(%\w+) = "arith\.constant"\(\) <[^>]*> \{(cleave\.\w+)\} : \(\) -> i32(.*)')

@@ -258,6 +258,10 @@ def _limited(seconds: float) -> Generator[None]:
 
 
 def compiled(request: dict[str, Any]) -> dict[str, Any]:
+    """The result of a request: with as few bodies of partitions as can be (``triton_partitions``).
+
+    RuntimeError, and what Triton raises, for what it or ptxas refuses.
+    """
     try:
         return Job(request).run()
     except OwnMemory:

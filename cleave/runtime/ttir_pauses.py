@@ -148,10 +148,11 @@ def inline_assembly(op: Operation, inputs: Sequence[int], output: int, *, partit
         return _exponentials(output, *inputs)
     meeting = _MEETING.fullmatch(text)
     if partitioned and meeting:
-        given, number = meeting[2] == assembly.GIVEN, 0 if meeting[2] == assembly.GIVEN else int(meeting[2])
-        if given == (len(inputs) == 1):
-            barrier = (lambda frame: int(frame[inputs[0]])) if given else (lambda frame: number)
-            return _meet(output, meeting[1] == "sync", barrier, int(meeting[3]))
+        waits, barrier, threads = meeting[1] == "sync", meeting[2], int(meeting[3])
+        if barrier == assembly.GIVEN and len(inputs) == 1:
+            return _meet(output, waits, lambda frame: int(frame[inputs[0]]), threads)
+        if barrier != assembly.GIVEN and len(inputs) != 1:
+            return _meet(output, waits, lambda _: int(barrier), threads)
     if partitioned and text == assembly.COUNT_BLOCK and len(inputs) == 2:
         return _count_block(output, *inputs)
     if text in (assembly.TRIGGER, assembly.NOTHING) or (partitioned and text == assembly.WAIT):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 PRODUCER_THREADS = 128
 TOGETHER, PRODUCER, BRANCHING = {1: 256, 2: 512, 3: 512}, {1: 24, 2: 24, 3: 32}, 56
-"""Registers of a thread of each partition, by consumers; of them the producer's where it is one warp, and where it
-copies in branches: between them it has more to remember."""
+"""Registers of a thread of each partition, by consumers; of them the producer's where descriptors alone copy, and
+where it copies in branches: between them it has more to remember."""
 ADDRESSES, OF_ROW, OF_INDEX, MOST_ADDRESSES, MOST_COPYING = 40, 3, 8, 112, 232
 """Registers of a thread that copies: beside those for each row that it copies of each tensor, those for each that an
 index picks, as these follow from it alone, all that it needs outside branches, and the most that may be. As ptxas needs
