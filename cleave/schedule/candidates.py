@@ -11,11 +11,13 @@ from functools import cached_property
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
 from cleave.errors import CleaveError
+from cleave.schedule.balance import longest_first_pays
 from cleave.schedule.coarsening import leaves_enough
 from cleave.schedule.cost import Cost, Costs, Workload, specialised_cost
-from cleave.schedule.emit import Emitted, emit_kernel
+from cleave.schedule.emit import Emitted, emit_kernel, tile_counts
 from cleave.schedule.explore import Score, explore
 from cleave.schedule.forms import Form, form_of
+from cleave.schedule.ranges import growing
 from cleave.schedule.region import Region, region_of
 from cleave.schedule.rename import viewed
 from cleave.schedule.structure import structure_of_region
@@ -24,7 +26,7 @@ from cleave.schedule.tile_program import Kernel
 from cleave.schedule.tiling import Fusion, Tiling
 from cleave.schedule.tilings import Point, comes_first, space_of
 from cleave.schedule.traffic import GROUPS, best_group
-from cleave.schedule.warp_specialised import THREE, TWO, specialised_form
+from cleave.schedule.warp_specialised import BLOCKS, THREE, TWO, specialised_form
 from cleave.schedule.warp_specialised import Form as SpecialisedForm
 from cleave.schedule.workload import columns_lost
 
@@ -197,11 +199,9 @@ class Candidates:
     def _variants(self, region: Region, tiling: Tiling, fusion: Fusion, sizes: Sizes) -> tuple[list[Candidate], bool]:
         """In the order of blocks that reads least from DRAM; and whether the kernels use estimates."""
         form = self._form(region, tiling, fusion)
-        work = form.workload(tiling, sizes.values, sizes.known)
+        tiling, work = self._ordered(form, tiling, sizes, self.target.sms)
         if not leaves_enough(region, tiling.coarsened, work.blocks, self.target.sms):
             return [], False
-        group = best_group(work.walk, work.streams, self.target.sms, self.target.l2_size // L2_COPIES)
-        tiling, work = replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
         works = {False: work}
         if self.target.has_descriptors and work.describable and _gains_by_descriptors(work):
             works[True] = form.workload(tiling, sizes.values, sizes.known, descriptors=True)
@@ -221,6 +221,23 @@ class Candidates:
             found += [*special, *(self._for_three(tiling, fusion, form, sizes) if three else ())]
         return found, form.emitted.estimates
 
+    def _ordered(
+        self, form: Form, tiling: Tiling, sizes: Sizes, running: int, *, in_rounds: bool = False
+    ) -> tuple[Tiling, Workload]:
+        """With the order of tiles that shares the work evenly among so many blocks, and reads least from DRAM.
+
+        ``in_rounds``: of warp-specialised kernels, which load through descriptors.
+        """
+        grown, tiling = growing(form.region), replace(tiling, longest_first=False, group=1)
+        if grown:
+            tiles = tile_counts(form.region, tiling, sizes.values)
+            longest = longest_first_pays(tiles, grown, running, in_rounds=in_rounds)
+            tiling = replace(tiling, longest_first=longest)
+        work = form.workload(tiling, sizes.values, sizes.known, descriptors=in_rounds)
+        cache = self.target.l2_size // L2_COPIES
+        group = 1 if tiling.longest_first else best_group(work.walk, work.streams, self.target.sms, cache)
+        return replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))
+
     def _of_threads(self, form: Form, tiling: Tiling, sizes: Sizes) -> Workload | None:
         """What the kernel does where no descriptor describes anything, if threads can copy operands of its products."""
         work = form.workload(tiling, sizes.values, sizes.known, descriptors=True) if self.warp_specialise else None
@@ -233,6 +250,9 @@ class Candidates:
         """The tiling in its warp-specialised form, if it has one."""
         form = specialised_form(alike.kernel(tiling), work, sizes.known, self.target, alike.emitted.operands)
         if form:
+            if growing(alike.region):
+                blocks = BLOCKS[form.division.consumers] * self.target.sms
+                tiling, work = self._ordered(alike, tiling, sizes, blocks, in_rounds=True)
             group, cost = self._in_bands(work, form)
             tiling = replace(tiling, group=group)
             emit = replace(emit, tiling=tiling)

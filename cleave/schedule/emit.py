@@ -17,6 +17,7 @@ from cleave.dialects.graph import Value
 from cleave.dialects.ops import POINTWISE
 from cleave.dialects.tensor_type import TensorType, accumulator
 from cleave.schedule.anchors import exponential
+from cleave.schedule.balance import longest_first
 from cleave.schedule.bottom_up import bottom_up
 from cleave.schedule.coarsening import BlockTrips
 from cleave.schedule.gather import Gathers
@@ -61,7 +62,7 @@ def emit_kernel(name: str, region: Region, tiling: Tiling, extents: Mapping[str,
 
 def tile_counts(region: Region, tiling: Tiling, sizes: Mapping[str, int]) -> dict[str, int]:
     """How many tiles the grid has along each of its dims, in order, where symbols have these sizes."""
-    order = tiling.on_grid(region.parallel)
+    order = _ordered(region, tiling, tiling.on_grid(region.parallel))
     occupied = _occupied(region, order, region.outputs)
     counts = {name: -(-value_of(region.sizes[name], sizes) // tiling.of_block(name)) for name in order}
     return {name: max(count, int(name in occupied)) for name, count in counts.items()}
@@ -79,8 +80,12 @@ def _is_decided(value: Value, scope: Scope) -> bool:
 
 
 def _grid(region: Region, tiling: Tiling, order: Sequence[str], written: Sequence[Value]) -> Grid:
-    tiles = [(name, region.sizes[name], tiling.of_block(name)) for name in order]
+    tiles = [(name, region.sizes[name], tiling.of_block(name)) for name in _ordered(region, tiling, order)]
     return grid_of(tiles, tiling.group, growing(region), _occupied(region, order, written))
+
+
+def _ordered(region: Region, tiling: Tiling, order: Sequence[str]) -> Sequence[str]:
+    return longest_first(order, growing(region)) if tiling.longest_first else order
 
 
 def _occupied(region: Region, order: Sequence[str], written: Sequence[Value]) -> frozenset[str]:
@@ -172,7 +177,7 @@ class Emitter:
         return begin, end if whole else builder.arith("minui", end, bound)
 
     def open_grid(self, root: Scope, order: Sequence[str], written: Sequence[Value]) -> Grid:
-        """One block for each tile; the last dim of ``order`` varies fastest.
+        """One block for each tile; the last dim of ``order`` varies fastest, but for what the tiling says.
 
         A dim that is not in all tensors that are ``written`` may be empty, and those without it still have elements.
         """

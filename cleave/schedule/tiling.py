@@ -17,7 +17,7 @@ class Tiling:
     few of two sides of a contraction, its rows, of which tensor cores want 64, are the other side. ``deferred``: loops
     keep a sum for each element of a tile, which are added up after the loop. ``group``: see ``Order``. ``walked``:
     output dims that each block goes through in a loop, tile by tile, once its reductions are complete. ``coarsened``:
-    output dims of which each block goes through so many tiles in a loop.
+    output dims of which each block goes through so many tiles in a loop. ``longest_first``: see ``balance.py``.
     """
 
     grid: Mapping[str, int]
@@ -28,6 +28,7 @@ class Tiling:
     group: int = 1
     walked: frozenset[str] = frozenset()
     coarsened: Mapping[str, int] = field(default_factory=dict[str, int])
+    longest_first: bool = False
 
     @property
     def form(self) -> str:
@@ -46,7 +47,7 @@ class Tiling:
     def key(self) -> Hashable:
         """What tilings that are the same have in common."""
         grid, reduced = tuple(self.grid.items()), tuple(self.reduced.items())
-        form = self.columns, self.deferred, self.group, self.walked, tuple(self.coarsened.items())
+        form = self.columns, self.deferred, self.group, self.walked, tuple(self.coarsened.items()), self.longest_first
         return grid, reduced, self.resident, *form
 
     def of_block(self, name: str) -> int:

@@ -20,7 +20,7 @@ from cleave.lowering.plan import plan_of
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.execute import execute
 from cleave.schedule.emit import emit_kernel
-from cleave.schedule.index_math import grid_of
+from cleave.schedule.index_math import Grid, grid_of
 from cleave.schedule.region import region_of
 from cleave.schedule.rename import in_memory_order
 from cleave.schedule.tile_program import Block, Launch, Ref, TileBuilder, TileProgram
@@ -36,8 +36,13 @@ ARITH: dict[str, Callable[[int, int], int]] = {
 def walked(tiles: Sequence[int], group: int, *, static: bool) -> list[tuple[int, ...]]:
     """The coordinates of every block, from the instructions of the grid; tiles have 4 elements."""
     names = ("a", "b", "c")[: len(tiles)]
+    return coordinates(grid_of([(name, sym(name), 4) for name in names], group), tiles, static=static)
+
+
+def coordinates(grid: Grid, tiles: Sequence[int], *, static: bool) -> list[tuple[int, ...]]:
+    """Of every block, where the grid, whose tiles have 4 elements, has so many tiles."""
+    names = [name for name, _, _ in grid.axes]
     sizes = {name: 4 * count - 1 for name, count in zip(names, tiles, strict=True)}
-    grid = grid_of([(name, sym(name), 4) for name in names], group)
     block = Block()
     offsets = grid.offsets(TileBuilder(block), sizes if static else {})
     found: list[tuple[int, ...]] = []

@@ -58,6 +58,15 @@ ARITHMETIC = {
 }  # fmt: skip
 
 
+TWO_AXES = """func.func private @k() attributes {cleave.kernel} {
+  %0 = "cleave.program_id"() {axis = 0 : i64} : () -> index
+  %1 = "cleave.program_id"() {axis = 1 : i64} : () -> index
+  %2 = arith.addi %0, %1 : index
+  return
+}"""
+"""A tile program of which ``taken`` says where its two coordinates are, the first of which varies fastest."""
+
+
 def taken(text: str, block: int, blocks: int, sizes: dict[str, int]) -> list[tuple[int, ...]]:
     """The places of the tiles that a block goes through."""
     with CTX, ir.Location.unknown():
@@ -94,14 +103,8 @@ def taken(text: str, block: int, blocks: int, sizes: dict[str, int]) -> list[tup
 
 def test_blocks_share_the_tiles() -> None:
     """Each is taken once, in rounds, in every other one by the last block first."""
-    text = """func.func private @k() attributes {cleave.kernel} {
-      %0 = "cleave.program_id"() {axis = 0 : i64} : () -> index
-      %1 = "cleave.program_id"() {axis = 1 : i64} : () -> index
-      %2 = arith.addi %0, %1 : index
-      return
-    }"""
     for rows, columns, blocks in [(1, 1, 1), (3, 1, 3), (2, 2, 3), (3, 3, 4), (5, 3, 4), (4, 4, 4), (7, 3, 2)]:
-        shares = [taken(text, block, blocks, {"rows": rows, "columns": columns}) for block in range(blocks)]
+        shares = [taken(TWO_AXES, block, blocks, {"rows": rows, "columns": columns}) for block in range(blocks)]
         tiles = [column * rows + row for share in shares for row, column in share]
         assert sorted(tiles) == list(range(rows * columns))
         assert max(map(len, shares)) <= min(map(len, shares)) + 1
