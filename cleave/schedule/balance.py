@@ -32,14 +32,28 @@ def longest_first_pays(tiles: Mapping[str, int], growing: Collection[str], runni
     ``tiles`` along the axes in their usual order. ``in_rounds``: as blocks that go through several tiles take them
     (``tile_loop.py``); otherwise there is a block for each, which begins when another one has ended.
     """
-    grown, total = [name for name in tiles if name in growing], math.prod(tiles.values())
     others = math.prod(count for name, count in tiles.items() if name not in growing)
-    if len(grown) != 1 or not 1 < others <= running // 2 or not running < total <= _MOST:
+    first = {name: tiles[name] for name in longest_first(list(tiles), growing)}
+    if not 1 < others <= running // 2 or math.prod(tiles.values()) <= running:
         return False
-    rows, counts = tiles[grown[0]], list(tiles.values())
+    usual, other = (_unevenness(each, growing, running, in_rounds=in_rounds) for each in (tiles, first))
+    return usual is not None and other is not None and usual > _WORSE * other
+
+
+def rounds_of_most(tiles: Mapping[str, int], growing: Collection[str], running: int) -> float | None:
+    """How many tiles of mean length the block has that has most, of so many that take them in rounds; None if that is
+    not known. ``tiles`` along the axes in order."""
+    found = _unevenness(tiles, growing, running, in_rounds=True)
+    return None if found is None else math.prod(tiles.values()) / running * found
+
+
+def _unevenness(tiles: Mapping[str, int], growing: Collection[str], running: int, *, in_rounds: bool) -> float | None:
+    grown, total = [name for name in tiles if name in growing], math.prod(tiles.values())
+    if len(grown) != 1 or not 0 < total <= _MOST:
+        return None
+    counts = list(tiles.values())
     within = math.prod(counts[list(tiles).index(grown[0]) + 1 :])
-    usual = unevenness(rows, within, total, running, in_rounds)
-    return usual > _WORSE * unevenness(rows, others, total, running, in_rounds)
+    return unevenness(tiles[grown[0]], within, total, running, in_rounds)
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from functools import cached_property
 from cleave.dialects.graph import Value
 from cleave.dialects.size import SizeLike
 from cleave.errors import CleaveError
-from cleave.schedule.balance import longest_first_pays
+from cleave.schedule.balance import longest_first_pays, rounds_of_most
 from cleave.schedule.coarsening import leaves_enough
 from cleave.schedule.cost import Cost, Costs, Workload, specialised_cost
 from cleave.schedule.emit import Emitted, emit_kernel, tile_counts
@@ -234,6 +234,9 @@ class Candidates:
             longest = longest_first_pays(tiles, grown, running, in_rounds=in_rounds)
             tiling = replace(tiling, longest_first=longest)
         work = form.workload(tiling, sizes.values, sizes.known, descriptors=in_rounds)
+        if grown and in_rounds:
+            tiles = tile_counts(form.region, tiling, sizes.values)
+            work = replace(work, rounds=rounds_of_most(tiles, grown, running))
         cache = self.target.l2_size // L2_COPIES
         group = 1 if tiling.longest_first else best_group(work.walk, work.streams, self.target.sms, cache)
         return replace(tiling, group=group), replace(work, walk=replace(work.walk, group=group))

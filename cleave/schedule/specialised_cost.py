@@ -33,7 +33,8 @@ def specialised_cost(work: Workload, form: Form, target: Target) -> Cost:
     walks = work.beside or [work]
     together = block_time(walks, [_specialised_loops(each, form, target) for each in walks], waves)
     stored = resident * work.stored * target.sms / target.l2_bandwidth
-    latency = waves * (target.block_latency + target.load_latency + together + stored)
+    rounds = waves if work.rounds is None else work.rounds
+    latency = rounds * (target.block_latency + target.load_latency + together + stored)
     hidden, rate = OVERLAP_DESCRIBED, CHAINED if any(chain.chained for each in walks for chain in each.chains) else 1.0
     rate = block_cost.STEADY if form.division.repeats else rate
     units = replace(whole, tensor=whole.tensor / rate, unit_overlap=hidden)

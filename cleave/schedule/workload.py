@@ -101,8 +101,9 @@ class Workload:
     ``requests`` and ``staged``: as in ``Chain``. ``chained_rows``: of the tile of a contraction by ``wgmma`` that feeds
     another, if there is one: Triton gives such a tile's rows to the warps, and if they are too few, warps repeat one
     another's work. ``narrowest``: bytes of the smallest tile that a pipelined loop copies for ``wgmma``. ``walk`` and
-    ``streams``: see ``traffic``. ``beside``: of kernels side by side, each one's; what the whole has of theirs is a
-    mean over all blocks.
+    ``streams``: see ``traffic``. ``rounds``: how many tiles of mean length the block has that has most, where tiles
+    are of several lengths and that is known (``balance.py``). ``beside``: of kernels side by side, each one's; what
+    the whole has of theirs is a mean over all blocks.
     """
 
     blocks: int = 0
@@ -130,6 +131,7 @@ class Workload:
     chains: list[Chain] = field(default_factory=list[Chain])
     walk: Walk = field(default_factory=lambda: Walk(()))
     streams: tuple[Stream, ...] = ()
+    rounds: float | None = None
     gathered: dict[Ref, float] = field(default_factory=dict[Ref, float])
     beside: list[Workload] = field(default_factory=list["Workload"])
 

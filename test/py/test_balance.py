@@ -26,7 +26,7 @@ from cleave.lowering.plan import plan_of
 from cleave.passes.tile_io import from_tile_program
 from cleave.runtime.choose_sizes import choose_free
 from cleave.runtime.execute import execute
-from cleave.schedule.balance import longest_first, longest_first_pays, unevenness
+from cleave.schedule.balance import longest_first, longest_first_pays, rounds_of_most, unevenness
 from cleave.schedule.index_math import grid_of
 from cleave.schedule.scheduler import ScheduleOptions, Schedules, with_candidates
 
@@ -92,6 +92,17 @@ def test_where_it_pays() -> None:
     assert not pays(128, 43)  # no two blocks would read the same keys
     assert not pays(4, 16)  # each block has one tile at most
     assert not longest_first_pays({"a": 8, "m": 32}, set(), 132, in_rounds=True)
+
+
+def test_rounds_of_the_block_that_has_most() -> None:
+    """In tiles of mean length: 16 tiles of up to 16 are one round, whose longest is 16 / 8.5 of the mean."""
+    assert rounds_of_most({"a": 8, "m": 16}, {"m"}, 132) == pytest.approx(16 / 8.5)
+    works = [0] * 3
+    for number, work in enumerate([4, 3, 2, 1, 4, 3, 2, 1]):
+        works[[0, 1, 2, 2, 1, 0, 0, 1][number]] += work
+    assert rounds_of_most({"a": 2, "m": 4}, {"m"}, 3) == pytest.approx(max(works) / 2.5)
+    assert rounds_of_most({"a": 8, "m": 16}, {"a", "m"}, 132) is None
+    assert rounds_of_most({"a": 8, "m": 0}, {"m"}, 132) is None
 
 
 @pytest.mark.parametrize("specialised", [True, False])
