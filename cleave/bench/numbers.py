@@ -47,12 +47,12 @@ class Numbers:
 
 def numbers(torch: Any, subgraph: Subgraph, package: Any, sizes: Sizes) -> Numbers:
     """For a package of the subgraph, on the GPU."""
-    tensors = _inputs(torch, package, sizes)
+    tensors = inputs(torch, package, sizes)
     wanted = reference(subgraph.torch, tensors, dict(subgraph.settings))
     return Numbers(tensors, wanted, listed(EAGER[subgraph.torch](*tensors, **subgraph.settings)))
 
 
-def _inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
+def inputs(torch: Any, package: Any, sizes: Sizes) -> list[Any]:
     """Normal numbers; weights scaled so that products keep the scale of their rows."""
     from cleave.dialects.dims import Dim
 
