@@ -154,10 +154,11 @@ def _compile(worker: Worker, request: Request) -> Compiled:
         raise triton_error(crash.reason, crash.log, request.text, str(request.target)) from None
     if "error" in answer:
         raise triton_error(answer["error"], log, request.text, str(request.target))
-    return _compiled(answer["ok"], request)
+    return result_of(answer["ok"], request)
 
 
-def _compiled(result: dict[str, Any], request: Request) -> Compiled:
+def result_of(result: dict[str, Any], request: Request) -> Compiled:
+    """What the worker's answer says of a request."""
     metadata = result["metadata"]
     log = result.get("ptxas_log", "")
     name = metadata.get("name") or _entry(result["ttir"])
@@ -179,7 +180,7 @@ def _compiled(result: dict[str, Any], request: Request) -> Compiled:
         global_scratch_align=metadata.get("global_scratch_align") or 1,
         profile_scratch_size=metadata.get("profile_scratch_size") or 0,
         tensordesc_meta=tuple(metadata.get("tensordesc_meta") or ()),
-        notes=(*ptxas_log.notes(log), *([_UNPIPELINED] if result.get("unpipelined") else [])),
+        notes=(*ptxas_log.notes(log), *(note for key, note in _NOTES.items() if result.get(key))),
         seconds=result["seconds"],
     )
 
@@ -189,4 +190,9 @@ def _entry(ttir: str) -> str:
     return match[1] if match else ""
 
 
-_UNPIPELINED = "not pipelined: copies of less than 16 bytes would feed wgmma; larger tiles or fewer warps avoid it"
+_NOTES = {
+    "unpipelined": "not pipelined: copies of less than 16 bytes would feed wgmma; larger tiles or fewer warps avoid it",
+    "as_partitions": "each consumer has code of its own, all warps of the producer run: this version of Triton makes"
+    " partitions otherwise than Cleave knows",
+}
+"""What a result of the worker's says of itself."""

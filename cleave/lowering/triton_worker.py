@@ -267,7 +267,7 @@ def compiled(request: dict[str, Any]) -> dict[str, Any]:
     except OwnMemory:
         return compiled({**request, "one_code": False})
     except UnknownPartitions:
-        return Job({**request, "fewer_bodies": False}).run()
+        return {**Job({**request, "fewer_bodies": False}).run(), "as_partitions": True}
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

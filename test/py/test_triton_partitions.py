@@ -12,7 +12,7 @@ from test_warp_specialised_share import lowered as lowered_share
 
 from cleave.dialects.graph import GraphBuilder
 from cleave.lowering import triton_worker
-from cleave.lowering.compile_ttir import Compiled, compile_many
+from cleave.lowering.compile_ttir import Compiled, compile_many, result_of
 from cleave.lowering.targets import Target
 from cleave.lowering.triton_partitions import COPYING_WARPS, NUMBER, consumers_first, with_fewer_bodies
 
@@ -121,8 +121,11 @@ def test_a_triton_that_makes_partitions_otherwise_compiles_them_as_they_are(monk
         raise triton_partitions.UnknownPartitions
 
     monkeypatch.setitem(triton_partitions.BEHIND, "add_warp_specialize_to_llvm", unknown)
-    each = compiled(kernel.text, fewer_bodies=False)
-    assert compiled(kernel.text)["ptx"] == each["ptx"]
+    each, fallen_back = compiled(kernel.text, fewer_bodies=False), compiled(kernel.text)
+    assert fallen_back["ptx"] == each["ptx"]
+    request = kernel.request(SM_90)
+    assert any("version of Triton" in note for note in result_of(fallen_back, request).notes)
+    assert not any("version of Triton" in note for note in result_of(each, request).notes)
 
 
 @pytest.mark.parametrize(("columns", "warps"), [(64, "1"), (128, "2")])
