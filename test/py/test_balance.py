@@ -105,6 +105,25 @@ def test_rounds_of_the_block_that_has_most() -> None:
     assert rounds_of_most({"a": 8, "m": 0}, {"m"}, 132) is None
 
 
+def test_a_kernel_takes_as_long_as_the_block_that_has_most() -> None:
+    """With 8 heads each block has one tile at most; with 33 four rounds of them, and in the mean four times as much."""
+
+    def latency(heads: int) -> float:
+        sizes = {"h": heads, "m": 2048, "n": 2048}
+        found = Schedules(GRAPH.deduplicated(), ScheduleOptions(sizes=sizes, warp_specialise=True)).finalists(200)
+        launches = [each.candidates[0] for each in found if len(each.candidates) == 1]
+        wanted = {"m": 128, "n": 128}
+        return next(
+            each.cost.latency
+            for each in itertools.chain(*launches)
+            if each.warp_specialised and wanted.items() <= each.tiling.tiles.items() and not each.tiling.deferred
+        )
+
+    most = {heads: rounds_of_most({"h": heads, "m": 16}, {"m"}, 132) or 0.0 for heads in (8, 33)}
+    assert most[8] == pytest.approx(16 / 8.5) and 4 <= most[33] < 4.2
+    assert latency(33) / latency(8) == pytest.approx(most[33] / most[8])
+
+
 @pytest.mark.parametrize("specialised", [True, False])
 @pytest.mark.parametrize(("heads", "first"), [(8, True), (128, False)])
 def test_schedules_have_it_where_it_pays_and_compute_each_tile(heads: int, specialised: bool, first: bool) -> None:
