@@ -12,6 +12,7 @@ from cleave.errors import CleaveError
 from cleave.lowering import ptxas_log
 from cleave.lowering.targets import TTGIR_TARGET, Target
 from cleave.lowering.triton_errors import triton_error
+from cleave.lowering.triton_worker import PTXAS_FAILED
 from cleave.lowering.workers import Crash, Worker, Workers, shared_workers
 from cleave.runtime.descriptors import Box
 
@@ -153,6 +154,8 @@ def _compile(worker: Worker, request: Request) -> Compiled:
     except Crash as crash:
         raise triton_error(crash.reason, crash.log, request.text, str(request.target)) from None
     if "error" in answer:
+        if PTXAS_FAILED not in answer["error"]:
+            worker.kill()  # what Triton fails at may have damaged its memory, of which the next request would die
         raise triton_error(answer["error"], log, request.text, str(request.target))
     return result_of(answer["ok"], request)
 

@@ -35,6 +35,8 @@ from cleave.lowering.triton_spelling import spelled_for
 STAGES = ("ttir", "shared", "ttgir", "ptx", "cubin")  # where a request may stop
 STAGE_MARK = "\x1e"  # precedes a stage's name in stderr: the parent reads from it how far a dead worker came
 OUT_OF_TIME = signal.SIGPROF  # ends a worker whose request takes more CPU time than it may
+PTXAS_FAILED = "ptxas failed"
+"""In the errors of requests that Triton itself has carried out."""
 HOPELESS = 2048
 """Bytes of spills that no second try makes few."""
 _LENGTH = struct.Struct("<Q")
@@ -236,7 +238,7 @@ def _assemble(ptx: str, arch: int, timeout: float) -> tuple[bytes, str]:
         if process.returncode == -signal.SIGXCPU:
             os.kill(os.getpid(), OUT_OF_TIME)
         if process.returncode != 0:
-            raise RuntimeError(f"ptxas failed ({process.returncode})\n{log}")
+            raise RuntimeError(f"{PTXAS_FAILED} ({process.returncode})\n{log}")
         return _contents(target), log
     finally:
         os.close(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from cleave.errors import CleaveError
 from cleave.lowering import ptxas_log, triton_worker
 from cleave.lowering.compile_ttir import Compiled, Options, Request, compile_many, compile_ttir, submit
 from cleave.lowering.targets import TARGETS, Target
-from cleave.lowering.workers import Workers
+from cleave.lowering.workers import Worker, Workers
 
 SM_80, SM_90 = Target.parse("sm_80"), Target.parse("sm_90")
 X = {"x": "!tt.ptr<f32>"}
@@ -197,6 +198,24 @@ BROKEN = {
     "i1 memory": (function(BOOL_LOAD, {"x": "!tt.ptr<i1>"}), "Triton failed: Assertion", "sample.mlir:1:1"),
     "mixed dot": (function(MIXED_DOT, X), "", "user.py:7:2"),
 }
+
+
+def test_what_triton_fails_at_is_the_last_that_its_process_is_asked() -> None:
+    """It may have damaged its memory: now and then the next module died, though nothing was wrong with it."""
+    numbers: list[int] = []
+
+    def process_of(worker: Worker) -> None:
+        worker.ask({"text": function("", X), "stop": "ttir", "arch": 90, "options": {}}, 60)
+        assert worker._process
+        numbers.append(worker._process.pid)
+
+    with Workers(1) as pool:
+        for text in (function("", X), BROKEN["axis"][0], function("", X)):
+            with contextlib.suppress(CleaveError):
+                compile_ttir(text, SM_90, stop="ttir", workers=pool)
+            pool.run(process_of).result()
+    before, after, last = numbers
+    assert before != after == last
 
 
 @pytest.mark.parametrize("case", BROKEN)
