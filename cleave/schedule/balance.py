@@ -34,7 +34,7 @@ def longest_first_pays(tiles: Mapping[str, int], growing: Collection[str], runni
     """
     others = math.prod(count for name, count in tiles.items() if name not in growing)
     first = {name: tiles[name] for name in longest_first(list(tiles), growing)}
-    if not 1 < others <= running // 2 or math.prod(tiles.values()) <= running:
+    if others > running // 2:
         return False
     usual, other = (_unevenness(each, growing, running, in_rounds=in_rounds) for each in (tiles, first))
     return usual is not None and other is not None and usual > _WORSE * other

@@ -45,13 +45,11 @@ class Grid:
                 rest = builder.arith("divui", rest, counts[position])
         for position, (name, count, _) in enumerate(self.axes):
             if name in self.backwards:
-                tiles, at = self._divisor(count, builder, extents), coordinates[position]
-                if position == 0 and len(self.axes) > 1:  # changes nothing; what is known of an index is read from it
-                    at = builder.arith("remui", at, tiles)
-                left = builder.arith("subi", builder.arith("subi", tiles, builder.index(1)), at)
+                last = builder.arith("subi", self._divisor(count, builder, extents), builder.index(1))
+                left = builder.arith("subi", last, coordinates[position])
                 coordinates[position] = builder.arith("maxsi", left, builder.index(0))
-        places = zip(self.axes, coordinates, strict=True)
-        return {name: builder.arith("muli", at, builder.index(tile)) for (name, _, tile), at in places}
+        tiles = zip(self.axes, coordinates, strict=True)
+        return {name: builder.arith("muli", at, builder.index(tile)) for (name, _, tile), at in tiles}
 
     def _divisor(self, count: Size, builder: TileBuilder, extents: Mapping[str, int]) -> Ref:
         tiles = builder.extent(count, extents)
