@@ -66,21 +66,27 @@ def prepare(
     seconds: float = math.inf,
     keep: bool = False,
 ) -> Iterator[str]:
-    """Compile and write a package for each shape whose label contains ``shapes``; a line for each, as they are done.
+    """Compile and write a package for each shape that is ``wanted``; a line for each, as they are done.
 
     None is begun after so many ``seconds``. ``keep``: packages that are there are left as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
-    wanted = [
+    every = [
         Job(subgraph.name, label, ablation, folder, target, candidates, warp_specialise, library, deadline)
         for subgraph in sorted(subgraphs, key=_weight, reverse=True)
         for label in subgraph.shapes
-        if shapes in label
+        if wanted(label, shapes)
         for ablation in ablations
     ]
-    left = [job for job in wanted if not (keep and job.path.exists())]
+    left = [job for job in every if not (keep and job.path.exists())]
     yield from map(prepared, left) if jobs == 1 else _in_processes(left, jobs)
+
+
+def wanted(label: str, shapes: str) -> bool:
+    """Whether a shape's label contains one of the parts of ``shapes``, between commas, or any will do."""
+    parts = [part for part in shapes.split(",") if part]
+    return not parts or any(part in label for part in parts)
 
 
 def _weight(subgraph: Subgraph) -> int:

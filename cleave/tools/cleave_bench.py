@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("folder", type=Path, help="of the packages")
         command.add_argument("--only", default="", help="subgraphs by name: matmul or mha_*,lora (default: all)")
         command.add_argument("--ablations", action="store_true", help="also without each part of the compiler")
-    prepare.add_argument("--shapes", default="", help="shapes whose labels contain this (default: all)")
+    prepare.add_argument(
+        "--shapes", default="", help="shapes by parts of their labels: prefill or 1024,4096 (default: all)"
+    )
     prepare.add_argument("--target", default="sm_90", help="the GPU (default: %(default)s)")
     prepare.add_argument(
         "--candidates", type=positive, default=1, help="programs for each shape, to be measured (default: %(default)s)"
@@ -147,14 +149,15 @@ def _ablations(parsed: argparse.Namespace) -> list[str]:
 
 
 def _prepare(parsed: argparse.Namespace) -> int:
-    from cleave.bench.prepare import NOT_BEGUN, prepare
+    from cleave.bench.prepare import NOT_BEGUN, prepare, wanted
     from cleave.schedule.target import target_named
 
     chosen, lines = _chosen(parsed.only), list[str]()
     target_named(parsed.target)
     labels = dict.fromkeys(label for subgraph in chosen for label in subgraph.shapes)
-    if not any(parsed.shapes in label for label in labels):
-        raise CleaveError(f"no shape contains '{parsed.shapes}'", notes=(f"shapes: {', '.join(labels)}",))
+    for part in parsed.shapes.split(","):
+        if not any(wanted(label, part) for label in labels):
+            raise CleaveError(f"no shape contains '{part}'", notes=(f"shapes: {', '.join(labels)}",))
     done = prepare(
         chosen,
         parsed.shapes,
@@ -168,7 +171,7 @@ def _prepare(parsed: argparse.Namespace) -> int:
         seconds=parsed.seconds,
         keep=parsed.keep,
     )
-    without = [each.name for each in chosen if not any(parsed.shapes in label for label in each.shapes)]
+    without = [each.name for each in chosen if not any(wanted(label, parsed.shapes) for label in each.shapes)]
     if without:
         print(f"without a shape that contains '{parsed.shapes}': {', '.join(without)}", file=sys.stderr)
     for line in done:

@@ -20,7 +20,7 @@ import pytest
 from compiled import compile_graph
 
 from cleave.bench.llama import Model, Weights, layer, llama_subgraphs
-from cleave.bench.prepare import prepare
+from cleave.bench.prepare import prepare, wanted
 from cleave.bench.report import geometric_mean, page, roofline, table
 from cleave.bench.run import Row, measure, package_path, read_rows, write_rows
 from cleave.bench.spread import spread, visible
@@ -160,9 +160,16 @@ def test_without_pytorch_or_a_folder_it_says_so(
     assert first == "cleave-bench: error: PyTorch is not installed" and last.endswith("file/x: Not a directory")
 
 
+def test_shapes_by_several_parts_of_labels() -> None:
+    labels = ["prefill_256", "prefill_1024", "decode_16"]
+    for shapes, found in (("", labels), ("fill", labels[:2]), ("1024,decode", labels[1:]), ("decode,", labels[2:])):
+        assert [label for label in labels if wanted(label, shapes)] == found
+
+
 def test_wrong_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["--shapes", "zz"], "no shape contains 'zz'"),
+        (["--shapes", "prefill_256,zz"], "no shape contains 'zz'"),
         (["--target", "zz"], "unknown target 'zz'"),
     ):
         assert main(["prepare", str(tmp_path), *arguments]) == 1
